@@ -4,6 +4,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <optional>
+#include <utility>
 
 #include "rendezvous/net/connect.h"
 
@@ -16,36 +17,56 @@ constexpr Milliseconds kConnectLimit{5'000};
 constexpr Milliseconds kAnswerLimit{10'000};
 constexpr std::size_t kAnswerBytesMax = std::size_t{256} << 20;
 
-class Question {
+class Question : public std::enable_shared_from_this<Question> {
  public:
-  Question(Endpoint endpoint, std::string token, const rendezvous::Command& command)
-      : endpoint_(std::move(endpoint)), body_(encode(command)), timer_(io_) {
+  using Handler = std::function<void(Result<std::string>)>;
+
+  Question(boost::asio::io_context& io, Endpoint endpoint, const rendezvous::Command& command,
+           Handler handler)
+      : endpoint_(std::move(endpoint)),
+        body_(encode(command)),
+        timer_(io),
+        handler_(std::move(handler)) {}
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+  // NOLINTNEXTLINE(bugprone-exception-escape): closing throws only where memory is out.
+  ~Question() {
+    if (link_) link_->close();
+  }
+
+  void start(boost::asio::io_context& io, std::string token) {
     rendezvous::ConnectOptions to;
     to.host = endpoint_.host;
     to.port = endpoint_.port.value_or(0);
     to.token = std::move(token);
     to.timeout = kConnectLimit;
-    attempt_ = async_connect(io_, std::move(to), [this](Result<std::shared_ptr<Link>> link) {
-      if (link) return say(std::move(*link));
-      finish(explained(link.error()));
-    });
-  }
-
-  Result<std::string> answer() {
-    io_.run();
-    return *result_;
+    attempt_ = async_connect(io, std::move(to),
+                             [weak = weak_from_this()](Result<std::shared_ptr<Link>> link) {
+                               const auto self = weak.lock();
+                               if (!self) return;
+                               if (link) return self->say(std::move(*link));
+                               self->finish(self->explained(link.error()));
+                             });
   }
 
  private:
   void say(std::shared_ptr<Link> link) {
     link_ = std::move(link);
-    link_->start({.on_message = [this](const std::string& body) { hear(body); },
-                  .on_closed = [this](const Failure& why) { finish(explained(why)); }});
+    link_->start({.on_message =
+                      [weak = weak_from_this()](const std::string& body) {
+                        if (const auto self = weak.lock()) self->hear(body);
+                      },
+                  .on_closed =
+                      [weak = weak_from_this()](const Failure& why) {
+                        if (const auto self = weak.lock()) self->finish(self->explained(why));
+                      }});
     link_->send(body_);
     timer_.expires_after(kAnswerLimit);
-    timer_.async_wait([this](const boost::system::error_code& error) {
-      if (error) return;
-      finish(Failure{Errc::kPeerSilent, "the daemon at " + where() + " does not answer"});
+    timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+      const auto self = weak.lock();
+      if (error || !self) return;
+      self->finish(
+          Failure{Errc::kPeerSilent, "the daemon at " + self->where() + " does not answer"});
     });
   }
 
@@ -81,28 +102,44 @@ class Question {
   }
 
   void finish(Result<std::string> result) {
-    if (result_) return;
-    result_ = std::move(result);
-    io_.stop();
+    const Handler handler = std::exchange(handler_, nullptr);
+    if (!handler) return;
+    timer_.cancel();
+    handler(std::move(result));
   }
 
   std::string where() const { return to_string(endpoint_); }
 
   const Endpoint endpoint_;
   const std::string body_;
-  boost::asio::io_context io_{1};
   boost::asio::steady_timer timer_;
   std::shared_ptr<void> attempt_;
   std::shared_ptr<Link> link_;
   std::string text_;
-  std::optional<Result<std::string>> result_;
+  Handler handler_;  // Empty once it has been called.
 };
 
 }  // namespace
 
+std::shared_ptr<void> async_ask(boost::asio::io_context& io, const Endpoint& endpoint,
+                                const std::string& token, const rendezvous::Command& command,
+                                std::function<void(Result<std::string>)> handler) {
+  const auto question = std::make_shared<Question>(io, endpoint, command, std::move(handler));
+  question->start(io, token);
+  return question;
+}
+
 Result<std::string> ask(const Endpoint& endpoint, const std::string& token,
                         const rendezvous::Command& command) {
-  return Question(endpoint, token, command).answer();
+  boost::asio::io_context io{1};
+  std::optional<Result<std::string>> result;
+  const auto asked = async_ask(io, endpoint, token, command, [&](Result<std::string> answer) {
+    result = std::move(answer);
+    io.stop();
+  });
+  io.run();
+  if (!result) return Failure{Errc::kPeerSilent, "there is no answer"};
+  return std::move(*result);
 }
 
 }  // namespace ddprun::launcher

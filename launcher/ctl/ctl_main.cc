@@ -14,6 +14,7 @@
 #include "common/system/log.h"
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
+#include "common/text/terminal_text.h"
 #include "launcher/ctl/ctl_ask.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_past.h"
@@ -24,6 +25,7 @@
 #include "launcher/watch/debug.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/stacks.h"
+#include "launcher/watch/terminal.h"
 #include "launcher/watch/top.h"
 #include "rendezvous/run/status.h"
 
@@ -86,15 +88,18 @@ Result<std::string> shown(const CtlOptions& options, const std::string& answer) 
   using enum CtlOptions::Verb;
   const bool is_sentence =
       options.verb == kDrain || options.verb == kCancel || options.verb == kResize;
-  if (is_sentence) return answer + "\n";
+  if (is_sentence) return plain_line(answer) + "\n";
   if (options.verb == Verb::kReport) return report_shown(options, answer);
   if (options.verb == Verb::kHistory) return daemon_history_shown(options, answer);
   const auto status = rendezvous::decode_status(answer);
   if (!status) return status.error();
   if (options.json) return rendezvous::encode_indented(*status);
-  if (options.verb == Verb::kNodes) return nodes_text(*status);
-  if (!options.run_id.empty() && status->runs.size() == 1) return run_text(status->runs.front());
-  return runs_text(*status);
+  const ScreenStyle style = output_style();
+  if (options.verb == Verb::kNodes) return nodes_text(*status, style);
+  if (!options.run_id.empty() && status->runs.size() == 1) {
+    return run_text(status->runs.front(), style);
+  }
+  return runs_text(*status, style);
 }
 
 Result<std::string> ras_shown(const CtlOptions& options, const Endpoint& at) {
@@ -166,7 +171,7 @@ Result<void> show_top(const CtlOptions& options, const StatusSource& source) {
 }
 
 Result<void> show_own_top(const CtlOptions& options) {
-  return show_top(options, [&] { return status_of_this_machine(options.run_id); });
+  return show_top(options, runs_of_this_machine(options.run_id));
 }
 
 Result<void> show_ras(const CtlOptions& options) {
@@ -208,15 +213,16 @@ constexpr OwnVerb kOwnVerbs[] = {{Verb::kRas, show_ras},
 Result<void> ask_daemon(const CtlOptions& options, const Environment& environment) {
   const auto token = read_token(options, environment);
   if (!token) return token.error();
-  const auto answer_to = [&] { return ask(options.endpoint, *token, command_of(options)); };
   if (options.verb == Verb::kTop) {
-    return show_top(options, [&]() -> Result<rendezvous::DaemonStatus> {
-      const auto answer = answer_to();
-      if (!answer) return answer.error();
-      return rendezvous::decode_status(*answer);
+    return show_top(options, [&](boost::asio::io_context& io, const OnStatus& handler) {
+      return async_ask(io, options.endpoint, *token, command_of(options),
+                       [handler](Result<std::string> answer) {
+                         if (!answer) return handler(answer.error());
+                         handler(rendezvous::decode_status(*answer));
+                       });
     });
   }
-  const auto answer = answer_to();
+  const auto answer = ask(options.endpoint, *token, command_of(options));
   if (!answer) return answer.error();
   const auto text = shown(options, *answer);
   if (!text) return text.error();

@@ -73,7 +73,7 @@ Result<void> show_own_report(const CtlOptions& options) {
             ? " is in progress: its daemon has its report (-e HOST:PORT)"
             : " left no account here: runs of more than 64 ranks that took less than 10 s leave "
               "none, and of several launchers only that of group rank 0 has it";
-    return Failure{Errc::kNotFound, "run '" + plain(record.run_id) + "'" + why};
+    return Failure{Errc::kNotFound, "run '" + cell_text(record.run_id) + "'" + why};
   }
   const auto text =
       report_shown(options, record.account,

@@ -3,12 +3,14 @@
 
 #include <string>
 
+#include "launcher/watch/screen_text.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
 
-std::string runs_text(const rendezvous::DaemonStatus& status);   // One line a run.
-std::string nodes_text(const rendezvous::DaemonStatus& status);  // One line a node.
-std::string run_text(const rendezvous::RunStatus& run);          // All that is known of one.
+// A line per run, a line per node, and all that is known of one run.
+std::string runs_text(const rendezvous::DaemonStatus& status, const ScreenStyle& style = {});
+std::string nodes_text(const rendezvous::DaemonStatus& status, const ScreenStyle& style = {});
+std::string run_text(const rendezvous::RunStatus& run, const ScreenStyle& style = {});
 
 }  // namespace ddprun::launcher

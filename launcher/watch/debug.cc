@@ -68,7 +68,7 @@ Result<Handlers> handlers_of(const std::string& who, const std::string& door) {
   if (handlers.socket.empty()) {
     const std::string why = text("error");
     return Failure{Errc::kNotFound,
-                   who + ": " + (why.empty() ? "its answer cannot be read" : plain(why))};
+                   who + ": " + (why.empty() ? "its answer cannot be read" : cell_text(why))};
   }
   for (const json& name : reply.value("handlers", json::array())) {
     if (name.is_string()) handlers.names.push_back(name.get<std::string>());
@@ -143,7 +143,7 @@ Result<void> ask_handler(const std::string& who, const Handlers& handlers,
     return {};
   }
   return Failure{Errc::kNotFound, asked + "status " + std::to_string(response->result_int()) +
-                                      ": " + plain(response->body().substr(0, kQuoteMax)) +
+                                      ": " + cell_text(response->body().substr(0, kQuoteMax)) +
                                       "; without a handler ddprunctl debug names all"};
 }
 
@@ -162,12 +162,12 @@ Result<void> print_debug(const DebugQuestion& question) {
   const auto pid = pid_of(*run, question.rank);
   if (!pid) return pid.error();
   const std::string who = "rank " + std::to_string(question.rank) + " (pid " +
-                          std::to_string(*pid) + ") of run '" + plain(run->record.run_id) + "'";
+                          std::to_string(*pid) + ") of run '" + cell_text(run->record.run_id) + "'";
   const std::string door = started_with("/proc/" + std::to_string(*pid), "DDPRUN_WATCH_SOCKET");
   const auto handlers = handlers_of(who, door);
   if (!handlers) return handlers.error();
   if (!question.handler.empty()) return ask_handler(who, *handlers, question);
-  for (const std::string& name : handlers->names) write_output(plain(name) + "\n");
+  for (const std::string& name : handlers->names) write_output(cell_text(name) + "\n");
   return {};
 }
 

@@ -7,14 +7,18 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "common/text/duration_text.h"
 #include "common/text/figures_text.h"
+#include "common/text/shell_quote.h"
 #include "common/text/terminal_text.h"
+#include "common/text/wrapped_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using nlohmann::json;
 
+constexpr int kPipeColumns = 120;
 constexpr std::int64_t kDay = 86'400;
 constexpr int kSignalled = 128;  // And the signal's number: an exit code.
 
@@ -114,8 +118,8 @@ std::string took(const PastRun& run, const LocalTime& time) {
   return took_text(std::chrono::microseconds(static_cast<std::int64_t>(seconds * 1e6)));
 }
 
-Row row_of(const PastRun& run, std::size_t number, const LocalTime& time,
-           const ScreenStyle& style) {
+TableRow row_of(const PastRun& run, std::size_t number, const LocalTime& time,
+                const ScreenStyle& style) {
   const RunRecord& record = run.record;
   const json verdict = verdict_of(run);
   const auto ledger = ledger_of(verdict);
@@ -125,13 +129,13 @@ Row row_of(const PastRun& run, std::size_t number, const LocalTime& time,
   return {
       style.pick(mark.glyph, mark.ascii),
       std::to_string(number),
-      plain(record.run_id),
+      cell_text(record.run_id),
       when_text(record.started, time),
       took(run, time),
       ended && record.world_size > 0 ? std::to_string(record.world_size) : "-",
       ended ? std::to_string(record.restarts) + " of " + std::to_string(record.max_restarts) : "-",
       kept ? percent_text(ledger->goodput()) : "-",
-      plain(fate_of(run, verdict))};
+      cell_text(fate_of(run, verdict))};
 }
 
 // Of several lines, each on its own; what workers wrote keeps its colours where there are any.
@@ -141,7 +145,7 @@ std::string indented(const std::string& text, const ScreenStyle& style) {
   for (std::size_t at = 0; at < safe.size();) {
     const std::size_t end = std::min(safe.find('\n', at), safe.size());
     const std::string line = safe.substr(at, end - at);
-    result += "  " + (style.colours ? line : plain(line)) + "\n";
+    result += "  " + (style.colours ? line : cell_text(line)) + "\n";
     at = end + 1;
   }
   return result;
@@ -153,7 +157,7 @@ std::string events_text(const RunRecord& record) {
   for (const RunEventText& event : record.events) {
     const double seconds = std::clamp(event.at_s, 0.0, 1e9);
     const auto at = std::chrono::microseconds(static_cast<std::int64_t>(seconds * 1e6));
-    text += "  " + took_text(at) + "  " + plain(event.text) + "\n";
+    text += "  " + took_text(at) + "  " + cell_text(event.text) + "\n";
   }
   return text.empty() ? "" : "\nwhat happened, since its start\n" + text;
 }
@@ -209,52 +213,63 @@ std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time
     return own ? "there are no records of your runs on this machine\n"
                : "this daemon has no record of an ended run\n";
   }
-  std::vector<Row> rows = {
-      {"", "NO", "RUN", "STARTED", "TOOK", "RANKS", "RESTARTS", "GOODPUT", "ENDED"}};
+  const std::vector<TableColumn> columns = {
+      {"", 0},         {"NO", 8},      {.name = "RUN", .may_be_clipped = true},
+      {"STARTED", 6},  {"TOOK", 5},    {"RANKS", 3},
+      {"RESTARTS", 2}, {"GOODPUT", 4}, {"ENDED", 0}};
+  std::vector<TableRow> rows;
+  std::vector<const char*> colours;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     rows.push_back(row_of(runs[i], i + 1, time, style));
+    colours.push_back(mark_of(runs[i], verdict_of(runs[i])).colour);
   }
-  std::string text = aligned(rows, style);
-  std::size_t at = text.find('\n') + 1;
-  for (const PastRun& run : runs) {  // Each line begins with its mark.
-    const Mark mark = mark_of(run, verdict_of(run));
-    const std::string_view glyph = style.pick(mark.glyph, mark.ascii);
-    text.replace(at, glyph.size(), style.paint(glyph, mark.colour));
-    at = text.find('\n', at) + 1;
+  std::string text = table_text(columns, rows, style, colours);
+  const char* hints[2][2] = {
+      {"more, with the same -e: ddprunctl history RUN, report RUN --html FILE",
+       "RUN is an id, or for history a number of this list"},
+      {"more: ddprunctl history RUN, logs RUN, report RUN --html FILE",
+       "RUN is an id, or a number of this list"}};
+  text += "\n";
+  const auto width = static_cast<std::size_t>(style.columns > 0 ? style.columns : kPipeColumns);
+  for (const char* hint : hints[own ? 1 : 0]) {
+    for (const std::string& line : wrapped_lines(hint, width)) text += line + "\n";
   }
-  return text + (own ? "\nmore: ddprunctl history RUN, logs RUN, report RUN --html FILE\n"
-                       "RUN is an id, or a number of this list\n"
-                     : "\nmore, with the same -e: ddprunctl history RUN, report RUN --html FILE\n"
-                       "RUN is an id, or for history a number of this list\n");
+  return text;
 }
 
 std::string past_run_text(const PastRun& run, const LocalTime& time, const ScreenStyle& style,
                           KeptBy keeper) {
   const RunRecord& record = run.record;
   const json verdict = verdict_of(run);
-  std::string text = "run       " + plain(record.run_id) + " on " + plain(record.host) + "\n";
-  text += "command   " + plain(record.command) + "\n";
+  std::string text =
+      "run       " + cell_text(record.run_id) + " on " + cell_text(record.host) + "\n";
+  text += "command   " + cell_text(record.command) + "\n";
   text += "started   " + when_text(record.started, time) + "\n";
   text += "took      " + took(run, time) + "\n";
   if (record.world_size > 0) {
-    text += "ranks     " + std::to_string(record.world_size) + " on " +
-            std::to_string(record.nodes) + (record.nodes == 1 ? " node" : " nodes") + "\n";
+    text += "ranks     " + std::to_string(record.world_size) +
+            (record.nodes > 0 ? " on " + number_of(record.nodes, "node") : "") + "\n";
   }
   text += "restarts  " + std::to_string(record.restarts) + " of " +
           std::to_string(record.max_restarts) + "\n";
   if (const auto ledger = ledger_of(verdict); ledger && ledger->parts.kept().count() > 0) {
-    ScreenLine line(style);
-    line.add("goodput   " + percent_text(ledger->goodput()) + "  ");
-    add_time_legend(line, *ledger, style);
-    text += line.take() + "\n";
+    constexpr std::size_t kIndent = 9, kLegendLines = 3;
+    ScreenStyle narrower = style;
+    if (style.columns > 0)
+      narrower.columns = std::max(style.columns - static_cast<int>(kIndent), 1);
+    text += "goodput   " + percent_text(ledger->goodput()) + "\n";
+    for (const std::string& line : time_legend(*ledger, narrower, kLegendLines)) {
+      text += std::string(kIndent, ' ') + line + "\n";
+    }
   }
   text += "ended     ";
-  if (run.state != RunState::kEnded) return text + plain(fate_of(run, verdict)) + "\n";
-  text += plain(words(verdict, "kind")) + ", exit code " + std::to_string(record.exit_code) + "\n";
+  if (run.state != RunState::kEnded) return text + cell_text(fate_of(run, verdict)) + "\n";
+  text +=
+      cell_text(words(verdict, "kind")) + ", exit code " + std::to_string(record.exit_code) + "\n";
   const bool well = words(verdict, "kind") == "success";
   if (!well) text += "\n" + indented(words(verdict, "text"), style);
   text += events_text(record);
-  const std::string id = plain(record.run_id);
+  const std::string id = shell_quote(plain_line(record.run_id));
   const bool reports = !record.account.empty() || keeper == KeptBy::kDaemon;
   text += reports ? "\nwhere its time went: ddprunctl report " + id + " --html FILE\n" : "\n";
   if (keeper == KeptBy::kDaemon) return text;

@@ -10,6 +10,7 @@
 
 #include "common/system/standard_output.h"
 #include "common/text/terminal_text.h"
+#include "common/time.h"
 #include "launcher/watch/history_text.h"
 #include "launcher/watch/window_client.h"
 
@@ -37,17 +38,23 @@ class Reader {
   // Prints what is new. False: no agent of the run answers.
   bool read() {
     bool answered = false;
-    for (const std::string& path : windows_of(run_)) {
-      const json question = {{"ask", "tails"}, {"rank", rank_}, {"after", ends_[path]}};
-      const auto answer = ask_window(path, question.dump());
-      if (!answer) continue;
-      const json reply = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+    const auto question = [&](const std::string& path) {
+      return json({{"ask", "tails"}, {"rank", rank_}, {"after", ends_[path]}}).dump();
+    };
+    const auto answers = ask_windows(windows_of(run_), question);
+    mute_ = mute_text(run_, answers);
+    for (const AgentAnswer& answer : answers) {
+      if (!answer.text) continue;
+      const json reply = json::parse(*answer.text, nullptr, /*allow_exceptions=*/false);
       if (!reply.is_object() || !reply.contains("tails")) continue;
       answered = true;
-      for (const json& tail : reply["tails"]) take(path, tail);
+      for (const json& tail : reply["tails"]) take(answer.path, tail);
     }
     return answered;
   }
+
+  // Which agents did not answer the last time, as a sentence; empty: each that is there did.
+  const std::string& mute() const { return mute_; }
 
   // Of a run that has ended.
   void read_record(const RunRecord& record) {
@@ -93,6 +100,7 @@ class Reader {
   std::map<std::string, std::map<std::string, std::uint64_t>> ends_;  // By agent and stream.
   std::map<std::pair<int, bool>, std::uint64_t> printed_;  // By rank, and whether it is stderr.
   bool found_ = false;
+  std::string mute_;
 };
 
 std::optional<PastRun> run_of_record(const std::string& name) {
@@ -116,7 +124,8 @@ Result<void> follow(Reader& reader, const PastRun& run) {
     if (!now || now->state == RunState::kVanished) return {};
     if (now->state == RunState::kEnded) return reader.read_record(now->record), Result<void>();
     if (Clock::now() > until) {
-      return Failure{Errc::kPeerSilent, "run '" + plain(run.record.run_id) +
+      if (!reader.mute().empty()) return Failure{Errc::kPeerSilent, reader.mute()};
+      return Failure{Errc::kPeerSilent, "run '" + cell_text(run.record.run_id) +
                                             "' is in progress, but its agents no longer answer"};
     }
     ::poll(nullptr, 0, kFollowEveryMs / 5);
@@ -145,15 +154,18 @@ Result<void> print_logs(const LogsOptions& options) {
   const bool running = run->state == RunState::kRunning;
   if (running && options.follow) {
     if (const auto followed = follow(reader, *run); !followed) return followed.error();
-  } else if (!running || !reader.read()) {
+  } else {
+    const bool answered = running && reader.read();
     const auto now = run_of_record(run->name);  // It may have ended a moment ago.
-    if (now) reader.read_record(now->record);
+    if (now && !answered) reader.read_record(now->record);
+    const bool goes_on = now && now->state == RunState::kRunning;
+    if (goes_on && !reader.mute().empty()) return Failure{Errc::kPeerSilent, reader.mute()};
   }
   if (reader.found()) return {};
   const std::string who =
       options.rank < 0 ? "workers" : "a worker of rank " + std::to_string(options.rank);
   return Failure{Errc::kNotFound,
-                 "nothing is known here that " + who + " of run '" + plain(run->record.run_id) +
+                 "nothing is known here that " + who + " of run '" + cell_text(run->record.run_id) +
                      "' wrote; each machine has the output of its own workers only"};
 }
 

@@ -20,15 +20,13 @@ struct Look {
 // In the order of the bar; the palette of all screens.
 constexpr Look kLooks[] = {
     {TimePart::kForward, "▓", "f", "94"},    {TimePart::kBackward, "█", "b", "34"},
-    {TimePart::kOutside, "▒", "o", "34"},    {TimePart::kSteps, "█", "k", "34"},
+    {TimePart::kOutside, "▒", "o", "34"},    {TimePart::kSteps, "▆", "k", "94"},
     {TimePart::kTransfer, "▚", "t", "33"},   {TimePart::kWaiting, "·", "w", "93"},
     {TimePart::kCheckpoint, "▪", "c", "36"}, {TimePart::kLost, "╱", "x", "31"},
     {TimePart::kRestart, "▌", "R", "91"},    {TimePart::kStartup, "░", "s", "90"},
     {TimePart::kRendezvous, "░", "s", "90"}, {TimePart::kEnd, "░", "e", "90"},
-    {TimePart::kUnknown, "?", "?", "90"}};
+    {TimePart::kUnknown, "┄", "?", "90"}};
 constexpr std::size_t kLookCount = std::size(kLooks);
-
-bool begins_sign(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
 // Numbers that add up to `whole`, as close as possible to the shares.
 std::vector<std::size_t> divided(const std::vector<double>& shares, std::size_t whole) {
@@ -57,51 +55,61 @@ std::string ScreenStyle::paint(std::string_view text, const char* sgr) const {
   return std::string("\x1b[") + sgr + "m" + std::string(text) + "\x1b[0m";
 }
 
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_sign));
-}
+std::string cell_text(std::string_view text) { return text.empty() ? "-" : plain_line(text); }
 
-std::string fitted(std::string_view text, std::size_t columns) {
-  std::size_t end = 0, seen = 0;
-  for (; end < text.size(); ++end) {
-    if (begins_sign(text[end]) && seen++ == columns) break;
-  }
-  std::string cut(text.substr(0, end));
-  return cut + std::string(columns - std::min(columns, width_of(cut)), ' ');
-}
-
-std::string plain(std::string_view text) {
-  std::string safe(text);
-  for (char& letter : safe) {
-    if (static_cast<unsigned char>(letter) < ' ' || letter == '\x7f') letter = '?';
-  }
-  // What is left of orders are those of 0x80 to 0x9f.
-  return safe.empty() ? "-" : without_escapes(safe);
-}
-
-std::string aligned(const std::vector<Row>& rows, const ScreenStyle& style) {
-  std::vector<std::size_t> widths(rows.empty() ? 0 : rows.front().size());
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
-  }
-  std::string text;
-  for (const Row& row : rows) {
+std::string table_text(const std::vector<TableColumn>& columns, const std::vector<TableRow>& rows,
+                       const ScreenStyle& style, const std::vector<const char*>& sgr) {
+  constexpr std::size_t kGap = 2, kPipeLastMax = 120;
+  const auto width = static_cast<std::size_t>(std::max(style.columns, 0));
+  const auto widths = table_widths(columns, rows, width, kGap);
+  const auto line_of = [&](const TableRow& row, const char* look) {
     ScreenLine line(style);
     for (std::size_t i = 0; i < row.size(); ++i) {
+      if (!widths[i]) continue;
       const bool last = i + 1 == row.size();
-      line.add(last ? row[i] : fitted(row[i], widths[i] + 2));
+      if (last && width == 0) {
+        line.add(clipped(row[i], kPipeLastMax, style.utf8));
+      } else if (last) {
+        line.add(row[i]);
+      } else {
+        const std::string cell = clipped(row[i], *widths[i], style.utf8);
+        line.add(cell, i == 0 ? look : nullptr);
+        line.add(std::string(*widths[i] + kGap - text_columns(cell), ' '));
+      }
     }
-    text += line.take() + "\n";
+    std::string text = line.take();
+    while (text.ends_with(' ')) text.pop_back();
+    return text + "\n";
+  };
+  TableRow names;
+  for (const TableColumn& column : columns) names.push_back(column.name);
+  std::string text = line_of(names, nullptr);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    text += line_of(rows[i], i < sgr.size() ? sgr[i] : nullptr);
   }
   return text;
 }
 
 ScreenLine& ScreenLine::add(std::string_view text, const char* sgr) {
-  const std::size_t wanted = width_of(text);
   const auto columns = static_cast<std::size_t>(std::max(style_.columns, 0));
-  const std::size_t room = columns == 0 ? wanted : columns - std::min(columns, width_);
-  text_ += style_.paint(wanted <= room ? std::string(text) : fitted(text, room), sgr);
-  width_ += std::min(wanted, room);
+  const std::size_t room = columns - std::min(columns, width_);
+  const bool blank = text.find_first_not_of(' ') == std::string_view::npos;
+  const std::string shown = columns == 0 ? std::string(text)
+                            : blank      ? std::string(first_columns(text, room))
+                                         : clipped(text, room, style_.utf8);
+  text_ += style_.paint(shown, sgr);
+  width_ += text_columns(shown);
+  return *this;
+}
+
+ScreenLine& ScreenLine::add_fields(std::vector<LineField> fields) {
+  constexpr std::size_t kGap = 2;
+  const auto columns = static_cast<std::size_t>(std::max(style_.columns, 0));
+  if (columns > 0) keep_fields(fields, std::max(columns, width_ + 1) - width_, kGap);
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (i > 0) add(std::string(kGap, ' '));
+    add(fields[i].text, fields[i].sgr);
+  }
   return *this;
 }
 
@@ -121,17 +129,44 @@ void add_time_bar(ScreenLine& line, const LedgerTotals& ledger, std::size_t widt
   }
 }
 
-void add_time_legend(ScreenLine& line, const LedgerTotals& ledger, const ScreenStyle& style) {
+std::vector<std::string> time_legend(const LedgerTotals& ledger, const ScreenStyle& style,
+                                     std::size_t lines) {
   constexpr double kShownMin = 0.0005;
+  struct Entry {
+    const Look* look;
+    std::string text;
+    double share;
+  };
+  std::vector<Entry> entries;
   for (const Look& look : kLooks) {
     const double share = ledger.share(look.part);
     if (share < kShownMin) continue;
     std::string percent = percent_text(share);
     percent.erase(percent.size() - 2);
-    const std::string text = std::string(" ") + label_of(look.part) + " " + percent;
-    const std::size_t end = line.width() + 1 + width_of(text);
-    if (style.columns > 0 && end > static_cast<std::size_t>(style.columns)) return;  // Not halves.
-    line.add(style.pick(look.glyph, look.ascii), look.colour).add(text + "  ");
+    entries.push_back({&look, std::string(" ") + label_of(look.part) + " " + percent, share});
+  }
+  const auto columns = static_cast<std::size_t>(std::max(style.columns, 0));
+  for (;;) {
+    std::vector<ScreenLine> drawn(1, ScreenLine(style));
+    drawn.back().add(" ");
+    for (const Entry& entry : entries) {
+      const std::size_t wanted = 1 + text_columns(entry.text);
+      const bool begins = drawn.back().width() == 1;
+      if (columns > 0 && !begins && drawn.back().width() + 2 + wanted > columns) {
+        drawn.emplace_back(style).add(" ");
+      } else if (!begins) {
+        drawn.back().add("  ");
+      }
+      drawn.back().add(style.pick(entry.look->glyph, entry.look->ascii), entry.look->colour);
+      drawn.back().add(entry.text);
+    }
+    if (drawn.size() > lines && entries.size() > 1) {
+      entries.erase(std::ranges::min_element(entries, {}, &Entry::share));
+      continue;
+    }
+    std::vector<std::string> text;
+    for (ScreenLine& line : drawn) text.push_back(line.take());
+    return text;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/ledger/time_parts.h"
+#include "common/text/columns.h"
 
 namespace ddprun::launcher {
 
@@ -19,24 +20,23 @@ struct ScreenStyle {
   const char* pick(const char* glyph, const char* ascii) const { return utf8 ? glyph : ascii; }
 };
 
-// In signs of UTF-8, which are all taken for one column wide.
-std::size_t width_of(std::string_view text);
-std::string fitted(std::string_view text, std::size_t columns);  // Cut off, or padded.
+// A name or a sentence from outside as a field of a screen: plain_line(), and "-" for nothing.
+std::string cell_text(std::string_view text);
 
-// Names and lines come from other machines: nothing in them may be obeyed by a terminal or break a
-// line. "-" for nothing.
-std::string plain(std::string_view text);
+// A table with its heading. On a terminal no line is wider than that: columns are left out, least
+// needed first, then the last one is clipped. In a pipe only the last one is, at 120 columns. `sgr`
+// is the look of a row's first cell; may be empty.
+std::string table_text(const std::vector<TableColumn>& columns, const std::vector<TableRow>& rows,
+                       const ScreenStyle& style, const std::vector<const char*>& sgr = {});
 
-using Row = std::vector<std::string>;
-// Each column as wide as its widest cell; the last one ends where its text ends.
-std::string aligned(const std::vector<Row>& rows, const ScreenStyle& style = {});
-
-// One line of a screen, of which what does not fit is left out.
+// One line of a screen; what does not fit ends with "…".
 class ScreenLine {
  public:
   explicit ScreenLine(const ScreenStyle& style) : style_(style) {}
   ScreenLine& add(std::string_view text, const char* sgr = nullptr);
   ScreenLine& at(std::size_t column);  // Blanks up to there.
+  // Those that fit behind what is there, least needed first left out, two blanks apart.
+  ScreenLine& add_fields(std::vector<LineField> fields);
   std::size_t width() const { return width_; }
   std::string take() { return std::move(text_); }
 
@@ -49,7 +49,9 @@ class ScreenLine {
 // Where the time of all ranks went: a sign for each `width`th of it, by part.
 void add_time_bar(ScreenLine& line, const LedgerTotals& ledger, std::size_t width,
                   const ScreenStyle& style);
-// "forward 26.0  backward 53.0": the parts that have some of it.
-void add_time_legend(ScreenLine& line, const LedgerTotals& ledger, const ScreenStyle& style);
+// "forward 26.0  backward 53.0": the parts that have some of it, in at most `lines` lines, which
+// begin with a blank; the smallest parts are left out if they do not fit.
+std::vector<std::string> time_legend(const LedgerTotals& ledger, const ScreenStyle& style,
+                                     std::size_t lines);
 
 }  // namespace ddprun::launcher

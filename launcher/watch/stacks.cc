@@ -129,7 +129,7 @@ bool show_native(int pid, std::string& missing) {
       return true;
     }
     if (text) why = "it may not look into the process (ptrace)";
-    missing += std::string(missing.empty() ? "" : "; ") + tool.title + ": " + plain(why);
+    missing += std::string(missing.empty() ? "" : "; ") + tool.title + ": " + cell_text(why);
   }
   return false;
 }
@@ -151,13 +151,13 @@ void show_python(int pid) {
   std::string why;
   const auto text = output_of({tool, "dump", "--pid", std::to_string(pid)}, why);
   write_output(text ? "\nPython stacks, by py-spy:\n" + without_escapes(*text)
-                    : "\nPython stacks: py-spy: " + plain(why) + "\n");
+                    : "\nPython stacks: py-spy: " + cell_text(why) + "\n");
 }
 
 std::string one_line(std::string text) {
   while (text.ends_with('\n') || text.ends_with('\0')) text.pop_back();
   std::replace(text.begin(), text.end(), '\0', ' ');
-  return plain(text);
+  return cell_text(text);
 }
 
 }  // namespace
@@ -169,7 +169,8 @@ std::string kernel_view(int pid, const std::string& proc) {
     const std::string folder = process + "/task/" + std::to_string(thread);
     const agent::ProcStat stat = agent::parse_proc_stat(agent::read_proc_file(folder + "/stat"));
     const std::string where = one_line(agent::read_proc_file(folder + "/wchan"));
-    text += "thread " + std::to_string(thread) + " (" + plain(stat.name) + "), state " + stat.state;
+    text +=
+        "thread " + std::to_string(thread) + " (" + cell_text(stat.name) + "), state " + stat.state;
     if (where != "0" && where != "-") text += ", waits in " + where;
     const std::string call = one_line(agent::read_proc_file(folder + "/syscall"));
     if (call != "-" && call != "running") text += ", system call " + call;
@@ -177,7 +178,7 @@ std::string kernel_view(int pid, const std::string& proc) {
     const std::string stack = agent::read_proc_file(folder + "/stack");  // For root.
     for (std::size_t at = 0; at < stack.size();) {
       const std::size_t end = std::min(stack.find('\n', at), stack.size());
-      text += "  " + plain(stack.substr(at, end - at)) + "\n";
+      text += "  " + cell_text(stack.substr(at, end - at)) + "\n";
       at = end + 1;
     }
   }

@@ -1,6 +1,5 @@
 #include "launcher/watch/terminal.h"
 
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -101,57 +100,22 @@ void FullScreen::stop() {
   enter();
 }
 
-FullScreen::Key FullScreen::signalled() {
+bool FullScreen::take_signals() {
   signalfd_siginfo info{};
-  if (::read(signals_.get(), &info, sizeof info) != sizeof info) return Key::kNone;
-  switch (info.ssi_signo) {
-    case SIGTSTP: stop(); return Key::kResized;
-    case SIGCONT:
-    case SIGWINCH: return Key::kResized;
-    default: return Key::kQuit;
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const auto signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGTSTP) stop();
+    if (signal != SIGTSTP && signal != SIGCONT && signal != SIGWINCH) return false;
   }
+  return true;
 }
 
-FullScreen::Key FullScreen::key_of(std::string_view bytes) {
-  struct Meaning {
-    std::string_view bytes;
-    Key key;
-  };
-  static constexpr auto kMeanings = std::to_array<Meaning>({{"\x1b[A", Key::kUp},
-                                                            {"\x1bOA", Key::kUp},
-                                                            {"k", Key::kUp},
-                                                            {"\x1b[B", Key::kDown},
-                                                            {"\x1bOB", Key::kDown},
-                                                            {"j", Key::kDown},
-                                                            {"\x1b[C", Key::kOpen},
-                                                            {"\x1bOC", Key::kOpen},
-                                                            {"\r", Key::kOpen},
-                                                            {"\n", Key::kOpen},
-                                                            {"\x1b[D", Key::kClose},
-                                                            {"\x1bOD", Key::kClose},
-                                                            {"\t", Key::kNext},
-                                                            {"o", Key::kOrder},
-                                                            {"p", Key::kPause},
-                                                            {" ", Key::kPause},
-                                                            {"?", Key::kHelp},
-                                                            {"h", Key::kHelp},
-                                                            {"q", Key::kQuit},
-                                                            {"\x1b", Key::kQuit}});
-  for (const Meaning& meaning : kMeanings) {
-    if (meaning.bytes == bytes) return meaning.key;
-  }
-  return Key::kNone;
-}
-
-FullScreen::Key FullScreen::wait(std::chrono::milliseconds limit) {
-  std::array<pollfd, 2> polls = {{{STDIN_FILENO, POLLIN, 0}, {signals_.get(), POLLIN, 0}}};
-  const int ready = ::poll(polls.data(), polls.size(), static_cast<int>(limit.count()));
-  if (ready <= 0) return Key::kNone;
-  if (polls[1].revents != 0) return signalled();
-  std::array<char, 16> bytes{};  // A key's bytes come in one piece.
+std::optional<std::string> FullScreen::take_bytes() {
+  std::array<char, 256> bytes{};
   const ssize_t got = ::read(STDIN_FILENO, bytes.data(), bytes.size());
-  if (got <= 0) return Key::kQuit;  // The terminal is gone.
-  return key_of({bytes.data(), static_cast<std::size_t>(got)});
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return "";
+  if (got <= 0) return std::nullopt;
+  return std::string(bytes.data(), static_cast<std::size_t>(got));
 }
 
 }  // namespace ddprun::launcher

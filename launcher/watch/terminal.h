@@ -2,9 +2,10 @@
 // The terminal that ddprunctl writes to: what it can show, and, for top, a whole screen and keys.
 
 #include <termios.h>
+#include <unistd.h>
 
-#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,29 +38,21 @@ class FullScreen {
   Size size() const;
   void draw(const std::vector<std::string>& lines) const;
 
-  enum class Key {
-    kNone,
-    kUp,
-    kDown,
-    kOpen,
-    kClose,
-    kNext,
-    kOrder,
-    kPause,
-    kHelp,
-    kQuit,
-    kResized
-  };
-  // The next one, or kNone after `limit`. Signals to end are kQuit.
-  Key wait(std::chrono::milliseconds limit);
+  // Readable when bytes of keys, or signals, can be taken below.
+  static int keys_fd() { return STDIN_FILENO; }
+  int signals_fd() const { return signals_.get(); }
+
+  // What the keyboard sent; nothing: the terminal is gone.
+  static std::optional<std::string> take_bytes();
+  // Acts on the signals that came: false if one of them ends the program. The screen has to be
+  // drawn again.
+  bool take_signals();
 
  private:
   FullScreen() = default;
   void enter() const;
   void leave() const;
   void stop();
-  Key signalled();
-  static Key key_of(std::string_view bytes);
 
   termios before_{};
   UniqueFd signals_;

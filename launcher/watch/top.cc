@@ -1,9 +1,17 @@
 #include "launcher/watch/top.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <ctime>
+#include <optional>
 
 #include "common/system/standard_output.h"
+#include "launcher/watch/keys.h"
 #include "launcher/watch/terminal.h"
 #include "launcher/watch/top_screen.h"
 #include "launcher/watch/window_client.h"
@@ -11,18 +19,31 @@
 namespace ddprun::launcher {
 namespace {
 
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
 using rendezvous::DaemonStatus;
-using Clock = std::chrono::steady_clock;
-using Key = FullScreen::Key;
+using rendezvous::RunStatus;
+
+// A screen that is empty for longer shows what is waited for.
+constexpr Milliseconds kFirstAnswer{500};
+
+// What is known of a run whose agents do not answer.
+RunStatus from_record(const PastRun& run, const std::string& mute) {
+  RunStatus status;
+  status.run_id = run.record.run_id;
+  status.state = "no answer";
+  status.max_restarts = run.record.max_restarts;
+  status.waiting_for = mute;
+  return status;
+}
 
 // Of the agents of one launcher the first tells of the run; the others add their nodes, where they
 // know of none but themselves.
-void add_run(DaemonStatus& all, const PastRun& run) {
+void add_run(DaemonStatus& all, const PastRun& run, const std::vector<AgentAnswer>& answers) {
   const std::size_t before = all.runs.size();
-  for (const std::string& path : windows_of(run)) {
-    const auto answer = ask_window(path, R"({"ask":"watch"})");
-    if (!answer) continue;  // It ends at this moment.
-    auto status = rendezvous::decode_status(*answer);
+  for (const AgentAnswer& answer : answers) {
+    if (!answer.text) continue;
+    auto status = rendezvous::decode_status(*answer.text);
     if (!status || status->runs.empty()) continue;
     if (all.runs.size() == before) {
       all.runs.push_back(std::move(status->runs.front()));
@@ -31,53 +52,162 @@ void add_run(DaemonStatus& all, const PastRun& run) {
     auto& nodes = all.runs.back().nodes;
     for (auto& node : status->runs.front().nodes) nodes.push_back(std::move(node));
   }
+  const std::string mute = mute_text(run, answers);
+  if (mute.empty()) return;  // One that is not there ends at this moment.
+  if (all.runs.size() == before) return all.runs.push_back(from_record(run, mute));
+  const auto since = std::max<std::int64_t>(std::time(nullptr) - run.record.started, 0);
+  all.runs.back().events.push_back(
+      {.at_s = static_cast<double>(since), .is_trouble = true, .text = mute});
 }
 
-class Top {
+// The agents of all runs here, asked at once.
+class Survey {
  public:
-  Top(const TopOptions& options, const StatusSource& source, FullScreen& screen,
-      DaemonStatus status)
-      : options_(options), source_(source), screen_(screen), status_(std::move(status)) {
-    view_.style = output_style();
+  Survey(boost::asio::io_context& io, std::string run_id, OnStatus handler)
+      : run_id_(std::move(run_id)), handler_(std::move(handler)) {
+    std::vector<AgentQuestion> questions;
+    for (PastRun& run : past_runs()) {
+      if (!run_id_.empty() && run.record.run_id != run_id_) continue;
+      const std::vector<std::string> windows = windows_of(run);
+      if (windows.empty()) continue;
+      for (const std::string& path : windows) questions.push_back({path, R"({"ask":"watch"})"});
+      runs_.push_back({std::move(run), windows.size()});
+    }
+    if (questions.empty()) {
+      boost::asio::post(io, guarded([this] { finish({}); }));
+      return;
+    }
+    asked_ = async_ask_windows(io, questions,
+                               [this](std::vector<AgentAnswer> all) { finish(std::move(all)); });
   }
 
-  void run() {
-    TimePoint due = Clock::now() + options_.interval;
-    for (;;) {
-      draw();
-      const auto left = std::chrono::ceil<Milliseconds>(due - Clock::now());
-      const Key key = screen_.wait(std::max(left, Milliseconds(0)));
-      if (key == Key::kQuit) return;
-      press(key);
-      if (Clock::now() < due) continue;
-      if (!view_.paused) fetch();
-      due = Clock::now() + options_.interval;
+ private:
+  struct Asked {
+    PastRun run;
+    std::size_t agents;
+  };
+
+  std::function<void()> guarded(std::function<void()> act) {
+    return [alive = std::weak_ptr(alive_), act = std::move(act)] {
+      if (alive.lock()) act();
+    };
+  }
+
+  void finish(std::vector<AgentAnswer> answers) {
+    DaemonStatus all;
+    auto next = std::make_move_iterator(answers.begin());
+    for (const Asked& asked : runs_) {
+      const auto end = next + static_cast<std::ptrdiff_t>(asked.agents);
+      add_run(all, asked.run, {next, end});
+      next = end;
     }
+    const OnStatus handler = std::move(handler_);  // It may let go of us.
+    if (!all.runs.empty() || run_id_.empty()) return handler(std::move(all));
+    handler(Failure{Errc::kNotFound, "no run '" + run_id_ +
+                                         "' of yours is in progress on this machine; " +
+                                         "-e HOST[:PORT] queries a daemon"});
+  }
+
+  const std::string run_id_;
+  OnStatus handler_;
+  std::vector<Asked> runs_;
+  std::shared_ptr<void> asked_;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+// Keys, the clock and answers in one loop: nothing here waits for an answer.
+class Top {
+ public:
+  Top(const TopOptions& options, const StatusSource& source) : options_(options), source_(source) {
+    view_.style = output_style();
+    fetch();
+  }
+
+  Result<void> run() {
+    io_.run_for(kFirstAnswer);  // With the terminal as it was: the first answer may be a failure.
+    if (failure_) return *failure_;
+    auto screen = FullScreen::open();
+    if (!screen) return screen.error();
+    screen_ = std::move(*screen);
+    keys_.assign(::dup(FullScreen::keys_fd()));
+    signals_.assign(::dup(screen_->signals_fd()));
+    await_keys();
+    await_signals();
+    if (status_ && !timer_runs_) fetch_later();
+    draw();
+    io_.restart();
+    io_.run();
+    screen_.reset();
+    if (failure_) return *failure_;
+    return {};
   }
 
  private:
   void fetch() {
-    auto status = source_();
-    complaint_ = status ? "" : status.error().context;
-    if (status) status_ = std::move(*status);
-    view_.run = std::min(view_.run, std::max<std::size_t>(status_.runs.size(), 1) - 1);
+    asked_ = source_(io_, [this](Result<DaemonStatus> status) { take(std::move(status)); });
   }
 
-  void draw() {
-    const FullScreen::Size size = screen_.size();
-    view_.style.columns = size.columns;
-    view_.lines = std::max(size.lines, 3);
-    std::vector<std::string> lines = top_screen(status_, view_);
-    if (!complaint_.empty()) {
-      const auto columns = static_cast<std::size_t>(size.columns);
-      lines.back() = view_.style.paint(fitted(" " + plain(complaint_), columns), "31");
+  void fetch_later() {
+    timer_runs_ = true;
+    timer_.expires_after(options_.interval);
+    timer_.async_wait([this](error_code error) {
+      if (error) return;
+      view_.paused ? fetch_later() : fetch();
+    });
+  }
+
+  void take(Result<DaemonStatus> status) {
+    if (!status && !status_) {  // There is nothing to show.
+      failure_ = status.error();
+      return io_.stop();
     }
-    screen_.draw(lines);
+    complaint_ = status ? "" : status.error().context;
+    if (status) status_ = std::move(*status);
+    view_.run = std::min(view_.run, std::max<std::size_t>(status_->runs.size(), 1) - 1);
+    if (!screen_) return io_.stop();
+    draw();
+    fetch_later();
+  }
+
+  void await_keys() {
+    keys_.async_wait(stream_descriptor::wait_read, [this](error_code error) {
+      if (error) return;
+      const auto bytes = FullScreen::take_bytes();
+      if (!bytes) return io_.stop();
+      press(parser_.take(*bytes));
+      escape_.cancel();
+      if (parser_.is_waiting()) await_escape();
+      await_keys();
+    });
+  }
+
+  void await_escape() {
+    escape_.expires_after(KeyParser::kEscapeLimit);
+    escape_.async_wait([this](error_code error) {
+      if (!error && parser_.is_waiting()) press(parser_.expired());
+    });
+  }
+
+  void await_signals() {
+    signals_.async_wait(stream_descriptor::wait_read, [this](error_code error) {
+      if (error) return;
+      if (!screen_->take_signals()) return io_.stop();
+      draw();
+      await_signals();
+    });
+  }
+
+  void press(const std::vector<Key>& keys) {
+    for (const Key key : keys) {
+      if (key == Key::kQuit) return io_.stop();
+      press(key);
+    }
+    if (!keys.empty()) draw();
   }
 
   void press(Key key) {
-    const bool has_run = view_.run < status_.runs.size();
-    const std::size_t nodes = has_run ? status_.runs[view_.run].nodes.size() : 0;
+    const std::size_t runs = status_ ? status_->runs.size() : 0;
+    const std::size_t nodes = view_.run < runs ? status_->runs[view_.run].nodes.size() : 0;
     switch (key) {
       case Key::kUp:
         if (view_.chosen > 0) --view_.chosen;
@@ -86,13 +216,14 @@ class Top {
         if (view_.chosen + 1 < nodes) ++view_.chosen;
         break;
       case Key::kOpen: {
-        const std::string node = chosen_node(status_, view_);
+        if (!status_) break;
+        const std::string node = chosen_node(*status_, view_);
         view_.open_node = view_.open_node == node ? "" : node;
         break;
       }
       case Key::kClose: view_.open_node.clear(); break;
       case Key::kNext:
-        view_.run = status_.runs.empty() ? 0 : (view_.run + 1) % status_.runs.size();
+        view_.run = runs == 0 ? 0 : (view_.run + 1) % runs;
         view_.chosen = 0;
         break;
       case Key::kOrder:
@@ -100,20 +231,41 @@ class Top {
         break;
       case Key::kHelp: view_.help = !view_.help; break;
       case Key::kPause: view_.paused = !view_.paused; break;
-      default: break;
+      case Key::kQuit: break;
     }
+  }
+
+  void draw() {
+    const FullScreen::Size size = screen_->size();
+    view_.style.columns = size.columns;
+    view_.lines = std::max(size.lines, 3);
+    std::vector<std::string> lines =
+        status_ ? top_screen(*status_, view_) : std::vector<std::string>{" waiting for an answer"};
+    if (!complaint_.empty()) {
+      const auto columns = static_cast<std::size_t>(size.columns);
+      lines.back() =
+          view_.style.paint(clipped(" " + cell_text(complaint_), columns, view_.style.utf8), "31");
+    }
+    screen_->draw(lines);
   }
 
   const TopOptions& options_;
   const StatusSource& source_;
-  FullScreen& screen_;
-  DaemonStatus status_;
+  boost::asio::io_context io_{1};
+  std::unique_ptr<FullScreen> screen_;
+  stream_descriptor keys_{io_}, signals_{io_};
+  boost::asio::steady_timer timer_{io_}, escape_{io_};
+  bool timer_runs_ = false;
+  KeyParser parser_;
+  std::shared_ptr<void> asked_;         // The query in progress, or the last.
+  std::optional<DaemonStatus> status_;  // The last that came.
+  std::optional<Failure> failure_;      // Of the first query.
   TopView view_;
   std::string complaint_;
 };
 
-void print_once(const DaemonStatus& status, bool json) {
-  if (json) {
+void print_once(const DaemonStatus& status, bool as_json) {
+  if (as_json) {
     write_output(rendezvous::encode_indented(status));
     return;
   }
@@ -125,29 +277,31 @@ void print_once(const DaemonStatus& status, bool json) {
   }
 }
 
+Result<DaemonStatus> status_of(const StatusSource& source) {
+  boost::asio::io_context io{1};
+  std::optional<Result<DaemonStatus>> result;
+  const auto asked = source(io, [&](Result<DaemonStatus> status) {
+    result = std::move(status);
+    io.stop();
+  });
+  io.run();
+  if (!result) return Failure{Errc::kPeerSilent, "there is no answer"};
+  return std::move(*result);
+}
+
 }  // namespace
 
-Result<DaemonStatus> status_of_this_machine(const std::string& run_id) {
-  DaemonStatus all;
-  for (const PastRun& run : past_runs()) {
-    if (run_id.empty() || run.record.run_id == run_id) add_run(all, run);
-  }
-  if (!all.runs.empty() || run_id.empty()) return all;
-  return Failure{Errc::kNotFound, "no run '" + run_id +
-                                      "' of yours is in progress on this machine; " +
-                                      "-e HOST[:PORT] queries a daemon"};
+StatusSource runs_of_this_machine(std::string run_id) {
+  return [run_id = std::move(run_id)](boost::asio::io_context& io, OnStatus handler) {
+    return std::make_shared<Survey>(io, run_id, std::move(handler));
+  };
 }
 
 Result<void> run_top(const TopOptions& options, const StatusSource& source) {
-  auto status = source();
+  if (!options.once && !options.json && can_redraw()) return Top(options, source).run();
+  auto status = status_of(source);
   if (!status) return status.error();
-  if (options.once || options.json || !can_redraw()) {
-    print_once(*status, options.json);
-    return {};
-  }
-  const auto screen = FullScreen::open();
-  if (!screen) return screen.error();
-  Top(options, source, **screen, std::move(*status)).run();
+  print_once(*status, options.json);
   return {};
 }
 

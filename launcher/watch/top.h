@@ -2,7 +2,9 @@
 // `ddprunctl top`: the screen of top_screen.h, over and over, with keys; or once. Called by
 // ctl_main.cc.
 
+#include <boost/asio/io_context.hpp>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "common/error.h"
@@ -17,11 +19,15 @@ struct TopOptions {
   Milliseconds interval{2'000};
 };
 
-using StatusSource = std::function<Result<rendezvous::DaemonStatus>()>;
+// Asks for the status of all runs without blocking; the handler is called from the loop, once,
+// within a time limit, unless the returned handle is let go before.
+using OnStatus = std::function<void(Result<rendezvous::DaemonStatus>)>;
+using StatusSource =
+    std::function<std::shared_ptr<void>(boost::asio::io_context& io, OnStatus handler)>;
 
 // The runs of this user on this machine whose id is `run_id`; empty: all. As their agents know
-// them.
-Result<rendezvous::DaemonStatus> status_of_this_machine(const std::string& run_id);
+// them; of a run whose agents do not answer, what its record has.
+StatusSource runs_of_this_machine(std::string run_id);
 
 Result<void> run_top(const TopOptions& options, const StatusSource& source);
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/text/duration_text.h"
 #include "common/text/figures_text.h"
+#include "common/text/terminal_text.h"
+#include "common/text/wrapped_text.h"
 #include "launcher/watch/top_help.h"
 
 namespace ddprun::launcher {
@@ -17,8 +20,10 @@ using rendezvous::RunStatus;
 constexpr std::size_t kBarMax = 120;
 constexpr std::size_t kEventsMax = 8;
 constexpr std::size_t kHostColumns = 16;
-constexpr int kCpuFrom = 90, kMemoryFrom = 100;  // Columns of the terminal.
-constexpr double kEtaMax = 1e7;                  // Seconds: more is no forecast.
+// Columns of the terminal from which on there is room for a field; node and phase have always room.
+constexpr int kLateFrom = 37, kStepFrom = 48, kRanksFrom = 60, kRateFrom = 69, kCpuFrom = 90,
+              kMemoryFrom = 100;
+constexpr double kEtaMax = 1e7;  // Seconds: more is no forecast.
 
 bool is_late(const RankStatus& rank) { return rendezvous::is_late(rank.late_ms, rank.steps_per_s); }
 
@@ -80,50 +85,74 @@ class Screen {
 
   void head() {
     ScreenLine first = line();
-    first.add(" ").add(plain(run_.run_id), "1").add(" ");
-    first.add(style_.pick("● ", "* ") + plain(run_.state), state_colour(run_.state));
-    std::string text =
-        "  " + std::to_string(run_.world_size) + " ranks on " + std::to_string(run_.nodes.size()) +
-        (run_.nodes.size() == 1 ? " node" : " nodes") + "  round " + std::to_string(run_.round) +
-        "  restart " + std::to_string(run_.restart_count) + " of " +
-        std::to_string(run_.max_restarts);
-    if (run_.ledger)
-      text += "  " + clock_text(std::chrono::duration<double>(run_.ledger->wall).count());
-    if (runs_ > 1) {
-      text += "  (run " + std::to_string(view_.run + 1) + " of " + std::to_string(runs_) + ")";
+    first.add(" ");
+    std::vector<LineField> fields = {
+        {cell_text(run_.run_id), 9, "1"},
+        {style_.pick("● ", "* ") + cell_text(run_.state), 8, state_colour(run_.state)}};
+    if (!run_.nodes.empty()) {
+      const auto nodes = static_cast<int>(run_.nodes.size());
+      fields.push_back({number_of(run_.world_size, "rank") + " on " + number_of(nodes, "node"), 5});
+      fields.push_back({"round " + std::to_string(run_.round), 3});
+      fields.push_back({"restart " + std::to_string(run_.restart_count) + " of " +
+                            std::to_string(run_.max_restarts),
+                        4});
     }
-    put(std::move(first.add(text)));
+    if (run_.ledger) {
+      fields.push_back({clock_text(std::chrono::duration<double>(run_.ledger->wall).count()), 6});
+    }
+    if (runs_ > 1) {
+      fields.push_back(
+          {"(run " + std::to_string(view_.run + 1) + " of " + std::to_string(runs_) + ")", 7});
+    }
+    put(std::move(first.add_fields(std::move(fields))));
     progress();
   }
 
+  // Why there are no steps, which may be a long sentence.
+  void waiting() {
+    constexpr std::size_t kLinesMax = 3;
+    const auto columns = static_cast<std::size_t>(std::max(style_.columns, 0));
+    const std::string text = cell_text(run_.waiting_for);
+    std::vector<std::string> lines = {text};
+    if (columns > 1) lines = wrapped_lines(text, columns - 1);
+    if (view_.lines > 0 && lines.size() > kLinesMax) {
+      lines.resize(kLinesMax);
+      lines.back() += " " + std::string(style_.pick("…", "..."));
+    }
+    for (const std::string& one : lines) put(std::move(line().add(" " + one)));
+  }
+
   void progress() {
-    if (!run_.step) return put(std::move(line().add(" " + plain(run_.waiting_for))));
-    ScreenLine here = line();
-    here.add(" step " + steps(*run_.step));
-    if (run_.steps_left > 0) here.add(" of " + steps(*run_.step + run_.steps_left));
-    if (run_.steps_per_s > 0) here.add("  " + rate_text(run_.steps_per_s) + " steps/s");
+    if (!run_.step) return waiting();
+    std::string step = "step " + steps(*run_.step);
+    if (run_.steps_left > 0) step += " of " + steps(*run_.step + run_.steps_left);
+    std::vector<LineField> fields = {{step, 9}};
+    if (run_.steps_per_s > 0) fields.push_back({rate_text(run_.steps_per_s) + " steps/s", 6});
     const auto left = rendezvous::seconds_left(run_);
-    if (left) here.add("  " + clock_text(std::min(*left, kEtaMax)) + " left");
+    if (left) fields.push_back({clock_text(std::min(*left, kEtaMax)) + " left", 7});
     const RankStatus* latest = nullptr;
     for (const NodeStatus& node : run_.nodes) {
       const RankStatus* of_node = latest_of(node);
       if (of_node && (!latest || of_node->late_ms > latest->late_ms)) latest = of_node;
     }
     if (latest) {
-      const std::string phase = phase_of(latest->rank);
-      here.add("  ").add(
-          "late: rank " + std::to_string(latest->rank) + ", " + late(latest) + " a step", "1");
-      const auto columns = static_cast<std::size_t>(style_.columns);
-      if (columns == 0 || here.width() + phase.size() <= columns) here.add(phase, "1");
+      const std::string text =
+          "late: rank " + std::to_string(latest->rank) + ", " + late(latest) + " a step";
+      fields.push_back({text + phase_of(latest->rank), 8, "1"});
+      std::size_t width = 1;
+      for (const LineField& field : fields) width += text_columns(field.text) + 2;
+      if (style_.columns > 0 && width > static_cast<std::size_t>(style_.columns) + 2) {
+        fields.back().text = text;
+      }
     }
-    put(std::move(here));
+    put(std::move(line().add(" ").add_fields(std::move(fields))));
   }
 
   // ", in forward", as far as whoever was asked knows.
   std::string phase_of(int rank) const {
     if (!run_.late) return "";
     const auto here = std::ranges::find(*run_.late, rank, &rendezvous::LateStatus::rank);
-    return here == run_.late->end() || here->phase.empty() ? "" : ", in " + plain(here->phase);
+    return here == run_.late->end() || here->phase.empty() ? "" : ", in " + cell_text(here->phase);
   }
 
   void time_bar() {
@@ -135,17 +164,22 @@ class Screen {
     const std::size_t room = columns > bar.width() + 1 ? columns - bar.width() - 1 : 0;
     add_time_bar(bar, *run_.ledger, std::min(room, kBarMax), style_);
     put(std::move(bar));
-    ScreenLine legend = line();
-    legend.add(" ");
-    add_time_legend(legend, *run_.ledger, style_);
-    put(std::move(legend));
+    constexpr int kLowScreen = 16;
+    const bool low = view_.lines > 0 && view_.lines < kLowScreen;
+    for (std::string& legend : time_legend(*run_.ledger, style_, low ? 1 : 2)) {
+      lines_.push_back(std::move(legend));
+    }
   }
 
   void table() {
+    if (run_.nodes.empty()) return count_events(0);
     put(line());
     put(std::move(row({"NODE", "RANKS", "STEP", "STEPS/S", "LATE", "CPU", "MEMORY"}).add("  NOW")));
     const auto nodes = ordered(run_, view_.order);
-    const std::size_t below = view_.lines == 0 ? 0 : 1 + event_count() + 2;
+    std::size_t rows = nodes.size();
+    for (const NodeStatus* node : nodes) rows += is_open(*node) ? node->ranks.size() : 0;
+    count_events(rows);
+    const std::size_t below = 1 + (event_count_ > 0 ? event_count_ + 1 : 0);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const std::size_t rest = nodes.size() - i;
       if (view_.lines > 0 && left(below) <= (rest > 1 ? 1u : 0u)) {
@@ -153,12 +187,23 @@ class Screen {
         return;
       }
       node_row(*nodes[i], view_.lines > 0 && i == view_.chosen);
-      const bool open = view_.lines == 0 || nodes[i]->id == view_.open_node;
-      for (std::size_t r = 0; open && r < nodes[i]->ranks.size(); ++r) {
+      for (std::size_t r = 0; is_open(*nodes[i]) && r < nodes[i]->ranks.size(); ++r) {
         if (view_.lines > 0 && left(below) <= 1) break;
         rank_row(nodes[i]->ranks[r]);
       }
     }
+  }
+  bool is_open(const NodeStatus& node) const {
+    return view_.lines == 0 || node.id == view_.open_node;
+  }
+  // Nodes come before events; on a high screen with many nodes a few events stay.
+  void count_events(std::size_t rows) {
+    constexpr std::size_t kHighScreen = 12, kKept = 3;
+    event_count_ = std::min(run_.events.size(), kEventsMax);
+    if (view_.lines == 0) return;
+    const std::size_t room = left(1);  // For rows, a blank line and events.
+    const std::size_t kept = room >= kHighScreen ? kKept : 0;
+    event_count_ = std::min(event_count_, std::max(kept, room > rows + 1 ? room - rows - 1 : 0));
   }
 
   struct Cells {
@@ -166,11 +211,15 @@ class Screen {
   };
   ScreenLine row(const Cells& cells) const {
     ScreenLine here = line();
-    here.add(" " + fitted(cells.host, kHostColumns) + " " + fitted(cells.ranks, 11));
-    here.add(right(cells.step, 11)).add(right(cells.rate, 9));
-    here.add(right(cells.late, 10), cells.late.ends_with("ms") ? "1" : nullptr);
-    if (has_room(kCpuFrom) && has_usage()) here.add(right(cells.cpu, 8));
-    if (has_room(kMemoryFrom) && has_usage()) here.add(right(cells.memory, 10));
+    here.add(" " + padded(clipped(cells.host, kHostColumns, style_.utf8), kHostColumns));
+    if (has_room(kRanksFrom)) here.add(" " + padded(cells.ranks, 11));
+    if (has_room(kStepFrom)) here.add(right_aligned(cells.step, 11));
+    if (has_room(kRateFrom)) here.add(right_aligned(cells.rate, 9));
+    if (has_room(kLateFrom)) {
+      here.add(right_aligned(cells.late, 10), cells.late.ends_with("ms") ? "1" : nullptr);
+    }
+    if (has_room(kCpuFrom) && has_usage()) here.add(right_aligned(cells.cpu, 8));
+    if (has_room(kMemoryFrom) && has_usage()) here.add(right_aligned(cells.memory, 10));
     return here;
   }
   bool has_room(int columns) const { return style_.columns == 0 || style_.columns >= columns; }
@@ -199,11 +248,6 @@ class Screen {
     return rank ? rate_text(rank->late_ms) + " ms" : none();
   }
 
-  static std::string right(std::string_view text, std::size_t columns) {
-    const std::size_t has = width_of(text);
-    return std::string(columns > has ? columns - has : 1, ' ') + std::string(text);
-  }
-
   std::string ranks_of(const NodeStatus& node) const {
     if (node.base_rank < 0) return none();
     const std::string first = std::to_string(node.base_rank);
@@ -219,9 +263,9 @@ class Screen {
       fastest = std::max(fastest, rank.steps_per_s);
       processors += rank.cpu, bytes += rank.resident;
     }
-    ScreenLine here = row({plain(node.host), ranks_of(node), steps(step), rate(fastest),
+    ScreenLine here = row({cell_text(node.host), ranks_of(node), steps(step), rate(fastest),
                            late(latest_of(node)), cpu(processors), memory(bytes)});
-    here.add("  " + plain(node.phase));
+    here.add("  " + cell_text(node.phase));
     constexpr auto kSilentMin = Milliseconds(2'000);
     if (node.silent >= kSilentMin) here.add(", silent for " + took_text(node.silent), "33");
     std::string text = here.take();
@@ -235,19 +279,13 @@ class Screen {
                            rank.rank >= 0 ? std::to_string(rank.rank) : none(), steps(rank.steps),
                            rate(rank.steps_per_s), late(is_late(rank) ? &rank : nullptr),
                            cpu(rank.cpu), memory(rank.resident)});
-    put(std::move(here.add("  " + plain(rank.at))));
-  }
-
-  std::size_t event_count() const {
-    if (view_.lines > 0 && view_.lines < 12) return 0;
-    return std::min(run_.events.size(), kEventsMax);
+    put(std::move(here.add("  " + cell_text(rank.at))));
   }
 
   void events() {
-    const std::size_t count = event_count();
-    if (count == 0) return;
+    if (event_count_ == 0) return;
     put(line());
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < event_count_; ++i) {
       const RunEventText& event = run_.events[run_.events.size() - 1 - i];
       ScreenLine here = line();
       std::string when = clock_text(event.at_s);
@@ -255,7 +293,7 @@ class Screen {
       here.add(" " + when + "  ");
       here.add(event.is_trouble ? style_.pick("▲", "!") : style_.pick("·", "."),
                event.is_trouble ? "33" : nullptr);
-      here.add("  " + plain(event.text));
+      here.add("  " + cell_text(event.text));
       put(std::move(here));
     }
   }
@@ -264,10 +302,17 @@ class Screen {
     if (view_.lines == 0) return;
     const std::size_t blanks = left(1);
     for (std::size_t i = 0; i < blanks; ++i) put(line());
+    std::vector<LineField> fields;
+    if (view_.paused) fields.push_back({" paused ", 10, "7"});
+    fields.push_back({style_.pick("↑↓ choose", "j/k choose"), 7, "2"});
+    fields.push_back({style_.pick("→ ranks", "Enter ranks"), 6, "2"});
+    if (runs_ > 1) fields.push_back({"Tab run", 5, "2"});
+    for (const auto& [text, need] :
+         {std::pair{"o order", 4}, {"p pause", 3}, {"? help", 8}, {"q quit", 9}}) {
+      fields.push_back({text, need, "2"});
+    }
     ScreenLine here = line();
-    if (view_.paused) here.add(" paused ", "7");
-    here.add(style_.pick(" ↑↓ choose  → ranks  ", " j/k choose  Enter ranks  "), "2");
-    here.add(runs_ > 1 ? "Tab run  " : "", "2").add("o order  p pause  ? help  q quit", "2");
+    here.add(" ").add_fields(std::move(fields));
     lines_.resize(std::min(lines_.size(), static_cast<std::size_t>(view_.lines) - 1));
     put(std::move(here));
   }
@@ -277,6 +322,7 @@ class Screen {
   const ScreenStyle& style_;
   const std::size_t runs_;
   std::vector<std::string> lines_;
+  std::size_t event_count_ = 0;  // That are shown.
 };
 
 }  // namespace

@@ -1,19 +1,62 @@
 #pragma once
-// What the agents of this user's runs on this machine answer (agent/window/window.h). Blocks.
+// What the agents of this user's runs on this machine answer (agent/window/window.h), and what is
+// known of an agent that does not.
 
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/error.h"
-#include "common/time.h"
 #include "launcher/history/history.h"
 
 namespace ddprun::launcher {
 
-// The whole answer to one line. Fails where nobody listens at `path`, or answers in time.
+struct AgentAnswer {
+  std::string path;  // Of its socket.
+  int pid = 0;       // Of the agent; 0: not known.
+  // The whole answer. A failure is Errc::kPeerSilent if a process listens there and does not
+  // answer in time; any other failure means that no process listens there.
+  Result<std::string> text;
+  bool is_mute() const { return !text && text.error().code == Errc::kPeerSilent; }
+};
+
+struct AgentQuestion {
+  std::string path;
+  std::string text;
+};
+
+// Asks all at once, and calls the handler from the loop when each has answered or failed, after 5 s
+// at the latest; not if the returned handle is let go before. A process that is stopped is not
+// waited for.
+std::shared_ptr<void> async_ask_windows(boost::asio::io_context& io,
+                                        const std::vector<AgentQuestion>& questions,
+                                        std::function<void(std::vector<AgentAnswer>)> handler);
+
+// The same, blocking; `question` may depend on the socket.
+std::vector<AgentAnswer> ask_windows(
+    const std::vector<std::string>& paths,
+    const std::function<std::string(const std::string& path)>& question);
+std::vector<AgentAnswer> ask_windows(const std::vector<std::string>& paths,
+                                     const std::string& question);
+
+// The answer of one. Blocks.
 Result<std::string> ask_window(const std::string& path, const std::string& question);
 
 // The sockets of a run's agents here, in the order of its nodes.
 std::vector<std::string> windows_of(const PastRun& run);
+
+// "run job7 is in progress (launcher 4711), but its agent (4712, stopped by a signal) does not
+// answer", from /proc and the answers of its agents; empty if each agent that is there answers.
+std::string mute_text(const PastRun& run, const std::vector<AgentAnswer>& answers);
+
+// The same from what is known of the agents: the pid (0: not known) and the state in /proc of each
+// that does not answer, and how many there are. Pure.
+struct MuteAgent {
+  int pid = 0;
+  char state = '?';
+};
+std::string mute_text(const RunRecord& run, const std::vector<MuteAgent>& mute, std::size_t all);
 
 }  // namespace ddprun::launcher

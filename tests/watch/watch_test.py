@@ -137,9 +137,28 @@ class History(WatchCase):
             pass
         self.run_ddprun(*shell("true"), env={"XDG_STATE_HOME": self.path("file")})
         self.run_ddprun(*shell("true"), env={"XDG_STATE_HOME": "", "HOME": ""})
+        self.run_ddprun(*shell("true"), env={"XDG_STATE_HOME": "", "HOME": self.path("nonexistent")})
         self.assertEqual(self.records(), [])
+        self.assertFalse(os.path.exists(self.path("nonexistent")))  # A home is never made.
         self.assertIn("there are no records of your runs", self.ctl("history").stdout)
         self.assertIn("there are no records of your runs", self.ctl("history", "job9", code=1).stderr)
+
+    def test_a_run_that_cannot_be_remembered_can_be_watched_while_it_lives(self):
+        """As in a container whose home is missing or read-only."""
+        with open(self.path("file"), "w", encoding="ascii"):
+            pass
+        env = {"XDG_STATE_HOME": self.path("file"), "TMPDIR": self.temporary}
+        gate = self.gate()
+        job = self.start("--nproc-per-node", "2", "--rdzv-id", "homeless",
+                         *shell('echo "first $RANK"; ' + env_to() + PASS_GATE), env=env)
+        self.wait_for_workers(2, jobs=[job])
+        wait_until(lambda: self.ctl("logs", "homeless", code=None, **env).stdout.count("first") == 2, job.text)
+        self.assertIn("homeless", self.ctl("history", **env).stdout)
+        self.assertIn("homeless", self.ctl("top", "--once", **env).stdout)
+        self.assertRegex(self.ctl("stacks", "homeless", 1, PATH=self.path("empty"), **env).stdout, r"^rank 1 is pid \d+")
+        gate.open()
+        self.finish(job)
+        self.assertNotIn("homeless", self.ctl("history", **env).stdout)
 
 
 class Top(WatchCase):
@@ -211,8 +230,11 @@ class Top(WatchCase):
         wait_until(lambda: shows(b"q quit"), lambda: seen)
         self.assertTrue(seen.startswith(b"\x1b[?1049h"), seen[:40])
         self.assertFalse(shows(b"local 0"))
-        os.write(main_end, b"\x1b[C")
+        for part in (b"\x1b", b"[", b"C"):  # As over ssh: a key in three packets.
+            os.write(main_end, part)
+            wait_until(lambda: not select.select([other], [], [], 0)[0], "top to read it")
         wait_until(lambda: shows(b"local 0"), lambda: seen)
+        os.write(main_end, b"\x1b[D\x1b[B\x1b[A\x1b[C")  # And several keys in one.
         os.write(main_end, b"?")
         wait_until(lambda: shows(b"late nodes first"), lambda: seen)
         os.write(main_end, b"h")
@@ -227,6 +249,75 @@ class Top(WatchCase):
         self.assertEqual(top.returncode, 0)
         self.assertTrue(shows(b"\x1b[?1049l"))
         self.assertEqual(termios.tcgetattr(other)[3], before[3])
+        os.close(main_end)
+        os.close(other)
+
+
+class MuteAgent(WatchCase):
+    """An agent that stands still, which is when somebody looks."""
+
+    def stopped(self, *flags):
+        job = self.start("--nproc-per-node", "2", "--rdzv-id", "stood", *flags, *shell("echo here; " + env_to() + "exec sleep 600"))
+        self.workers = self.wait_for_workers(2 * (2 if flags else 1), jobs=[job])
+        agents = sorted(agent.pid for agent in job.agents())
+        agent = agents[-1]
+        os.kill(agent, signal.SIGSTOP)
+        self.addCleanup(lambda: job.ended() or os.kill(agent, signal.SIGCONT))
+        self.sentence = (f"run stood is in progress (launcher {job.pid}), but its agent ({agent}, stopped by a signal) "
+                         "does not answer")
+        return job, agent
+
+    def test_each_command_says_which_process_does_not_answer_and_stacks_needs_none(self):
+        self.stopped()
+        self.assertIn(self.sentence, " ".join(self.ctl("top", "--once").stdout.split()))
+        [run] = self.tops("--run", "stood")
+        self.assertEqual((run["run_id"], run["state"], run["waiting_for"]), ("stood", "no answer", self.sentence))
+        self.assertIn(self.sentence, self.ctl("logs", "stood", code=1).stderr)
+        self.assertIn(self.sentence, self.ctl("logs", "stood", 1, code=1).stderr)
+        os.mkdir(self.path("empty"))
+        stacks = self.ctl("stacks", "stood", 1, PATH=self.path("empty"))
+        self.assertRegex(stacks.stdout, r"^rank 1 is pid \d+: sleep 600\n")
+        self.assertRegex(stacks.stdout, r"thread \d+ \(sleep\), state S")
+        self.assertRegex(stacks.stderr, r"does not answer; process \d+ was started as rank 1")
+        self.assertIn("no worker here was started as rank 7", self.ctl("stacks", "stood", 7, code=1).stderr)
+
+    def test_of_two_agents_the_one_that_answers_is_shown_and_the_other_named(self):
+        _, agent = self.stopped("--local-nodes", "2")
+        [run] = self.tops()
+        self.assertEqual(run["state"], "running")
+        self.assertIn(f"1 of its 2 agents ({agent}, stopped by a signal) does not answer", run["events"][-1]["text"])
+        said = self.ctl("logs", "stood", code=1)
+        self.assertIn("here", said.stdout)
+        self.assertIn("1 of its 2 agents", said.stderr)
+
+    def test_top_takes_keys_while_it_waits(self):
+        self.stopped()
+        main_end, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        agent_of_nobody = socket.socket(socket.AF_UNIX)  # Takes questions, answers none, and is not stopped.
+        self.addCleanup(agent_of_nobody.close)
+        folder = self.history()[0]["folder"]
+        os.unlink(folder + "/node-0")
+        agent_of_nobody.bind(folder + "/node-0")
+        agent_of_nobody.listen()
+        top = subprocess.Popen([CTL, "top"], stdin=other, stdout=other, stderr=other,
+                               env=self.environment(TERM="xterm", LC_ALL="C.UTF-8"))
+        self.addCleanup(lambda: (top.poll() is None and top.kill(), top.wait()))
+        agent_of_nobody.settimeout(PATIENCE)
+        asked = agent_of_nobody.accept()[0]  # The question is on its way from here on.
+        self.addCleanup(asked.close)
+        seen = b""
+
+        def shows(text):
+            nonlocal seen
+            while select.select([main_end], [], [], 0)[0]:
+                seen += os.read(main_end, 65536)
+            return text in seen
+
+        wait_until(lambda: shows(b"waiting for an answer"), lambda: seen)
+        os.write(main_end, b"q")
+        self.assertEqual(top.wait(PATIENCE), 0)
+        self.assertFalse(shows(b"does not answer"))  # It did not wait for the end of the question.
         os.close(main_end)
         os.close(other)
 

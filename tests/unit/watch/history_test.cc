@@ -233,6 +233,15 @@ TEST_CASE("History: one run has its command, its verdict, and where its logs are
   CHECK_THAT(text, Contains("ddprunctl logs job9"));
 }
 
+TEST_CASE("History: hints can be pasted, whatever the run is called", "[history]") {
+  RunRecord record = failed();
+  record.run_id = "a b;touch x";
+  record.account = "{}";
+  const std::string text = past_run_text(past(record), kTime, {});
+  CHECK_THAT(text, Contains("ddprunctl logs 'a b;touch x'\n"));
+  CHECK_THAT(text, Contains("ddprunctl report 'a b;touch x' --html"));
+}
+
 TEST_CASE("History: what a daemon keeps is read, and has its events", "[history]") {
   RunRecord record = failed();
   record.events = {{1.5, false, "node a joined"}, {61, true, "node b is \x1b[2Jlost"}};

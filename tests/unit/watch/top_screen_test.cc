@@ -66,7 +66,7 @@ TEST_CASE("Top: the phase of a late rank is shown where it is known", "[top]") {
                          {.rank = 3, .late_ms = 86.4, .phase = "forward"}};
   CHECK_THAT(joined(top_screen(status, view)),
              Catch::Matchers::Contains("late: rank 3, 86.4 ms a step, in forward\n"));
-  view.style.columns = 64;  // Whole words or none.
+  view.style.columns = 64;  // Whole fields or none.
   CHECK_THAT(joined(top_screen(status, view)), Catch::Matchers::Contains("86.4 ms a step\n"));
   view.style.columns = 120;
   status.runs[0].late->pop_back();
@@ -76,10 +76,10 @@ TEST_CASE("Top: the phase of a late rank is shown where it is known", "[top]") {
 TEST_CASE("Top: once, all is shown, with who is late", "[top]") {
   TopView view{.style = {.columns = 80, .colours = false, .utf8 = false}};
   CHECK(joined(top_screen(two_nodes(), view)) ==
-        R"( job7 * running  4 ranks on 2 nodes  round 2  restart 1 of 3  1:41:40
+        R"( job7  * running  4 ranks on 2 nodes  round 2  restart 1 of 3  1:41:40
  step 8,634  1.38 steps/s  late: rank 3, 86.4 ms a step
  goodput 93.0 %  ffffffffffffffffbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbwwwwwwwwwxxxx
- f forward 26.0  b backward 53.0  w waiting 14.0  x lost work 7.0  
+ f forward 26.0  b backward 53.0  w waiting 14.0  x lost work 7.0
 
  NODE             RANKS             STEP  STEPS/S      LATE  NOW
  node1            0-1              8,634     1.38         -  seated
@@ -133,7 +133,7 @@ TEST_CASE("Top: no line is wider and no screen higher than the terminal", "[top]
       CHECK(std::ssize(lines) == rows);
       for (const std::string& line : lines) {
         CHECK(std::ssize(line) >= 0);
-        CHECK(width_of(line) <= static_cast<std::size_t>(columns));
+        CHECK(text_columns(line) <= static_cast<std::size_t>(columns));
         CHECK(line.find_first_of("\x1b\x07\n") == std::string::npos);
       }
     }
@@ -145,11 +145,15 @@ TEST_CASE("Top: what is left is shown where the program has told it, at the pres
   DaemonStatus status = two_nodes();
   status.runs[0].steps_left = 1366;
   TopView view{.style = {.columns = 80, .colours = false, .utf8 = false}};
-  CHECK(top_screen(status, view)[1].starts_with(
-      " step 8,634 of 10,000  1.38 steps/s  0:16:29 left  late: rank 3"));
+  CHECK(top_screen(status, view)[1] ==
+        " step 8,634 of 10,000  1.38 steps/s  0:16:29 left  late: rank 3, 86.4 ms a step");
+  view.style.columns = 72;
+  CHECK(top_screen(status, view)[1] ==
+        " step 8,634 of 10,000  0:16:29 left  late: rank 3, 86.4 ms a step");
+  view.style.columns = 80;
   CHECK(rendezvous::seconds_left(status.runs[0]).value() == Approx(1366 / 1.38));
   status.runs[0].steps_per_s = 1e-9;
-  CHECK(width_of(top_screen(status, view)[1]) <= 80);
+  CHECK(text_columns(top_screen(status, view)[1]) <= 80);
   status.runs[0].steps_per_s = 0;
   CHECK(top_screen(status, view)[1].find("left") == std::string::npos);
 }
@@ -174,9 +178,29 @@ TEST_CASE("Top: processors and memory have columns where there is room, and are 
   CHECK(top_screen(status, view)[5].ends_with("LATE  NOW"));
 }
 
-TEST_CASE("Top: the legend of the time has no halves", "[top]") {
+TEST_CASE("Top: the legend of the time has no halves, and loses the smallest parts", "[top]") {
   TopView view{.style = {.columns = 40, .colours = false, .utf8 = true}};
-  CHECK(top_screen(two_nodes(), view)[3] == " ▓ forward 26.0  █ backward 53.0  ");
+  CHECK(top_screen(two_nodes(), view)[3] == " ▓ forward 26.0  █ backward 53.0");
+  CHECK(top_screen(two_nodes(), view)[4] == " · waiting 14.0  ╱ lost work 7.0");
+  view.lines = 12;
+  CHECK(top_screen(two_nodes(), view)[3] == " ▓ forward 26.0  █ backward 53.0");
+  CHECK(top_screen(two_nodes(), view)[4].empty());
+}
+
+TEST_CASE("Top: on a low screen nodes come before events", "[top]") {
+  TopView view{.style = {.columns = 40, .colours = false, .utf8 = false}, .lines = 12};
+  const std::string text = joined(top_screen(two_nodes(), view));
+  CHECK_THAT(text, Catch::Matchers::Contains("node1") && Catch::Matchers::Contains("node2") &&
+                       !Catch::Matchers::Contains("more"));
+}
+
+TEST_CASE("Top: a sentence in place of steps is wrapped, not cut", "[top]") {
+  DaemonStatus status;
+  status.runs = {{.run_id = "stood", .state = "no answer"}};
+  status.runs[0].waiting_for = "run stood is in progress, but its agent does not answer";
+  TopView view{.style = {.columns = 40, .colours = false, .utf8 = false}};
+  CHECK(joined(top_screen(status, view)) ==
+        " stood  * no answer\n run stood is in progress, but its agent\n does not answer\n");
 }
 
 TEST_CASE("Top: its help takes the place of nodes and events, and fits", "[top]") {
@@ -187,7 +211,7 @@ TEST_CASE("Top: its help takes the place of nodes and events, and fits", "[top]"
       const auto lines = top_screen(two_nodes(), view);
       CHECK(std::ssize(lines) == rows);
       for (const std::string& line : lines) {
-        CHECK(width_of(line) <= static_cast<std::size_t>(columns));
+        CHECK(text_columns(line) <= static_cast<std::size_t>(columns));
       }
     }
   }
@@ -205,6 +229,7 @@ TEST_CASE("Top: without steps it says what is waited for; without runs that ther
   status.runs[0].step.reset();
   status.runs[0].ledger.reset();
   TopView view{.style = {.columns = 80, .colours = false, .utf8 = false}};
+  CHECK(top_screen(status, view)[0].starts_with(" job7  * running  4 ranks on 2 nodes"));
   CHECK(top_screen(status, view)[1] == " round 2 runs on 2 nodes");
   CHECK(top_screen(status, view)[2].empty());
   CHECK(joined(top_screen({}, view)) == " no runs\n");
