@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <regex>
 #include <sstream>
 
@@ -96,19 +98,30 @@ std::ptrdiff_t columns(const std::string& line) {
   return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
 
+struct Include {
+  std::string header;  // Relative to the source root; of other projects, as it is written.
+  bool of_ours = false;
+};
+
+// Of the line `#include ...`; nothing if it is none. The SDK's public headers are found through
+// their own include folder.
+std::optional<Include> include_of(const std::string& line) {
+  const bool quoted = line.starts_with("#include \"");
+  if (!quoted && !line.starts_with("#include <")) return std::nullopt;
+  const std::size_t end = line.find(quoted ? '"' : '>', 10);
+  const std::string header = line.substr(10, end - 10);
+  if (header.starts_with("ddprun/")) return Include{"worker_sdk/include/" + header, true};
+  return Include{header, quoted};
+}
+
 std::string complaint_about_include(const std::string& line, const std::string& path,
                                     const Layers& layers) {
-  const bool quoted = line.starts_with("#include \"");
-  if (!quoted && !line.starts_with("#include <")) return "";
-  const std::size_t end = line.find(quoted ? '"' : '>', 10);
-  std::string header = line.substr(10, end - 10);
-  // The SDK's public headers are found through their own include folder.
-  const bool is_public = header.starts_with("ddprun/");
-  if (is_public) header = "worker_sdk/include/" + header;
-  if (quoted || is_public) return layers.objection(path, header);
+  const auto include = include_of(line);
+  if (!include) return "";
+  if (include->of_ours) return layers.objection(path, include->header);
   const std::string room = layers.room_of(path);
-  if (layers.at(room).std_only && !is_standard(header)) {
-    return room + " may include the standard library only, not <" + header + ">";
+  if (layers.at(room).std_only && !is_standard(include->header)) {
+    return room + " may include the standard library only, not <" + include->header + ">";
   }
   return "";
 }
@@ -169,10 +182,15 @@ std::vector<std::string> complaints_about_twins(const std::map<std::string, std:
   return complaints;
 }
 
-// The rooms that the plan of docs/architecture.md shows: "folder/" at the left margin, "room/"
-// below it with two spaces before it.
-std::set<std::string> rooms_of_plan(const std::string& page) {
-  std::set<std::string> rooms;
+// A line of the plan of docs/architecture.md: "folder/" at the left margin, "room/" below it with
+// two spaces before it, a sentence, and perhaps "pure".
+struct PlanLine {
+  std::string room;
+  bool pure = false;
+};
+
+std::vector<PlanLine> lines_of_plan(const std::string& page) {
+  std::vector<PlanLine> plan;
   std::istringstream lines(page.substr(std::min(page.find(kPlanHeading), page.size())));
   std::string folder;
   for (std::string line; std::getline(lines, line);) {
@@ -184,9 +202,36 @@ std::set<std::string> rooms_of_plan(const std::string& page) {
     if (!name.ends_with('/') || sentence.empty() || line.starts_with("#")) continue;
     name.pop_back();
     if (!below) folder = name;
-    rooms.insert((below ? folder + "/" + name : name) + (last == "pure" ? " pure" : ""));
+    plan.push_back({below ? folder + "/" + name : name, last == "pure"});
   }
-  return rooms;
+  return plan;
+}
+
+// Files that include one of a room above theirs in the plan, other than the folder that they lie
+// in.
+std::vector<std::string> complaints_about_order(const std::map<std::string, std::string>& files,
+                                                const Layers& layers, const std::string& page) {
+  std::map<std::string, std::size_t> places;
+  for (const PlanLine& line : lines_of_plan(page)) places.try_emplace(line.room, places.size());
+  std::vector<std::string> complaints;
+  for (const auto& [path, text] : files) {
+    const std::string room = layers.room_of(path);
+    if (!places.contains(room)) continue;
+    std::istringstream in(text);
+    int number = 0;
+    for (std::string line; std::getline(in, line);) {
+      ++number;
+      const auto include = include_of(line);
+      if (!include || !include->of_ours) continue;
+      const std::string other = layers.room_of(include->header);
+      const auto place = places.find(other);
+      if (place == places.end() || room.starts_with(other + "/")) continue;
+      if (place->second >= places.at(room)) continue;
+      complaints.push_back(path + ":" + std::to_string(number) + ": the plan has " + other +
+                           " above " + room);
+    }
+  }
+  return complaints;
 }
 
 // The walks of docs/architecture.md, "1. `file`: what happens there": files that are not there, or
@@ -216,8 +261,10 @@ std::vector<std::string> complaints_about_plan(const Layers& layers, const std::
     const bool product = name.find('/') != std::string::npos || room.flat;
     if (product) rooms.insert(name + (room.pure ? " pure" : ""));
   }
+  const std::vector<PlanLine> plan = lines_of_plan(page);
+  std::set<std::string> shown;
+  for (const auto& [room, pure] : plan) shown.insert(room + (pure ? " pure" : ""));
   std::vector<std::string> complaints;
-  const std::set<std::string> shown = rooms_of_plan(page);
   for (const std::string& room : rooms) {
     if (!shown.contains(room)) complaints.push_back("docs/architecture.md: the plan lacks " + room);
   }
@@ -319,38 +366,25 @@ std::vector<std::string> complaints_about_tree(const fs::path& root) {
     }
   }
   std::vector<std::string> complaints = complaints_about_rooms(layers, root);
-  for (std::string& complaint :
-       complaints_about_plan(layers, content_of(root / "docs/architecture.md"))) {
-    complaints.push_back(std::move(complaint));
-  }
-  for (std::string& complaint :
-       complaints_about_walks(content_of(root / "docs/architecture.md"), root)) {
-    complaints.push_back(std::move(complaint));
-  }
+  const auto add = [&complaints](std::vector<std::string> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(complaints));
+  };
+  const std::string page = content_of(root / "docs/architecture.md");
+  add(complaints_about_plan(layers, page));
+  add(complaints_about_order(files, layers, page));
+  add(complaints_about_walks(page, root));
   std::map<std::string, std::string> linked;  // Into programs with each other.
   for (const auto& [path, text] : files) {
     const bool alone =
         path.starts_with("tests/") || path.starts_with("bench/") || path.starts_with("examples/");
     if (!alone || path.starts_with("tests/support/")) linked[path] = text;
   }
-  for (std::string& complaint : complaints_about_doubles(linked)) {
-    complaints.push_back(std::move(complaint));
-  }
-  for (std::string& complaint : complaints_about_twins(files)) {
-    complaints.push_back(std::move(complaint));
-  }
-  for (std::string& complaint : complaints_about_namesakes(files)) {
-    complaints.push_back(std::move(complaint));
-  }
-  for (const auto& [path, text] : files) {
-    for (std::string& complaint : complaints_about(path, text, layers)) {
-      complaints.push_back(std::move(complaint));
-    }
-  }
-  for (const std::string& page : pages_of(root)) {
-    for (std::string& complaint : complaints_about_prose(page, content_of(root / page))) {
-      complaints.push_back(std::move(complaint));
-    }
+  add(complaints_about_doubles(linked));
+  add(complaints_about_twins(files));
+  add(complaints_about_namesakes(files));
+  for (const auto& [path, text] : files) add(complaints_about(path, text, layers));
+  for (const std::string& each : pages_of(root)) {
+    add(complaints_about_prose(each, content_of(root / each)));
   }
   std::sort(complaints.begin(), complaints.end());
   return complaints;

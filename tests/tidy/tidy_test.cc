@@ -47,14 +47,18 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   fs::create_directories(root / "docs");
   std::ofstream(root / "docs/architecture.md")
       << "left/  before the plan\n## The plan\n```\nagent/  heads rooms\n  x/  a room  pure\n"
-         "  gone/  another\n```\n## Two walks\n1. `agent/y.h`: a\n2. `agent/y.h`: b\n1. "
+         "  above/  a third\n  gone/  another\n```\n## Two walks\n1. `agent/y.h`: a\n2. "
+         "`agent/y.h`: b\n1. "
          "`agent/no.h`: c\n";
   std::ofstream(root / "tests/tidy/layers.txt")
-      << "common : common pure\nagent/x : common\nagent/gone : common\n";
+      << "common : common pure\nagent/x : common\nagent/above : agent\nagent/gone : agent\n";
   std::ofstream(root / "common/deep/a.cc") << "#include \"agent/x/x.h\"\n";
   std::ofstream(root / "common/deep/y.h") << "#pragma once\nnamespace a {\nstruct One {};\n}\n";
   std::ofstream(root / "common/fine.h") << "#pragma once\n#include \"common/other.h\"\n"
                                         << "namespace b {\nclass One {};\n}\n";
+  fs::create_directories(root / "agent/above");
+  std::ofstream(root / "agent/above/z.h") << "#include \"agent/gone/z.h\"\n";
+  std::ofstream(root / "agent/above/w.h") << "#include \"agent/x/x.h\"\n";
   std::ofstream(root / "agent/y.h") << "#pragma once\n";
   std::ofstream(root / "agent/y.md") << "not source\n";
   fs::create_directories(root / "docs/notes");
@@ -69,6 +73,7 @@ TEST_CASE("Tidy: a violation planted in a tree is found", "[tidy]") {
   CHECK(
       found ==
       Complaints{"CHANGELOG.md:2: prose over 100 columns", "README.md:2: prose over 100 columns",
+                 "agent/above/w.h:1: the plan has agent/x above agent/above",
                  "agent/x/claims_more.cc:1: '#include <thread>' is banned, use one event at a time",
                  "agent/y.h: no line of layers.txt covers it",
                  "common/deep/a.cc:1: common may not include agent/x",
