@@ -14,6 +14,13 @@ bool is_stranger(const FamilyHead& head, const FamilyMember& process) {
   return another || process.session != process.pid;
 }
 
+// A fork keeps its parent's arguments. Python's multiprocessing starts an interpreter instead where
+// it is told to spawn: python -c "from multiprocessing.spawn import spawn_main; ...".
+bool computes_for(const GroupMember& parent, const GroupMember& process) {
+  return process.command == parent.command ||
+         process.command.find(std::string(1, '\0') + "from multiprocessing.") != std::string::npos;
+}
+
 }  // namespace
 
 std::vector<FamilyMember> families_of(const std::vector<FamilyHead>& heads,
@@ -44,6 +51,22 @@ std::vector<FamilyMember> families_of(const std::vector<FamilyHead>& heads,
     return taken.contains(member.pid) && !member.dead;
   });
   return found;
+}
+
+std::vector<int> signal_receivers(int leader, const std::vector<GroupMember>& group) {
+  std::map<int, const GroupMember*> by_pid;
+  for (const GroupMember& member : group) by_pid[member.pid] = &member;
+  const auto receives = [&](const GroupMember& member) {
+    const auto parent = by_pid.find(member.parent);
+    const bool spared = member.pid != leader && parent != by_pid.end() && parent->second->handles &&
+                        computes_for(*parent->second, member);
+    return !spared;
+  };
+  std::vector<int> receivers;
+  for (const GroupMember& member : group) {
+    if (receives(member)) receivers.push_back(member.pid);
+  }
+  return receivers;
 }
 
 }  // namespace ddprun::agent

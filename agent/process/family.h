@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace ddprun::agent {
@@ -38,5 +39,19 @@ struct FamilyMember {
 std::vector<FamilyMember> families_of(const std::vector<FamilyHead>& heads,
                                       const std::vector<FamilyMember>& all,
                                       const std::function<bool(int pid)>& is_hidden);
+
+// A process of a worker's group, as far as it decides which signals it gets.
+struct GroupMember {
+  int pid = 0;
+  int parent = 0;
+  std::string command = {};  // /proc/<pid>/cmdline: arguments, each ended by a NUL.
+  bool handles = false;      // It catches, ignores or blocks the signal.
+};
+
+// The processes of `group` that get a signal which asks the worker `leader` to end or to save: the
+// worker, and the programs that it has started, such as the one that a shell script runs. A program
+// that handles the signal may still need the processes that compute for it, its forks for a
+// DataLoader and those of Python's multiprocessing, and ends them itself: they get none.
+std::vector<int> signal_receivers(int leader, const std::vector<GroupMember>& group);
 
 }  // namespace ddprun::agent

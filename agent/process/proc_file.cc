@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 
 #include "common/system/unique_fd.h"
@@ -45,6 +47,17 @@ bool has_variable(int pid, const std::string& entry) {
   const std::string environment =
       '\0' + read_proc_file("/proc/" + std::to_string(pid) + "/environ") + '\0';
   return environment.find('\0' + entry + '\0') != std::string::npos;
+}
+
+bool handles_signal(int pid, int signal) {
+  const std::string status = read_proc_file("/proc/" + std::to_string(pid) + "/status");
+  return std::ranges::any_of(
+      std::array{"\nSigBlk:", "\nSigIgn:", "\nSigCgt:"}, [&](const char* row) {
+        const std::size_t at = status.find(row);
+        if (at == std::string::npos) return false;
+        const auto mask = std::strtoull(status.c_str() + at + std::strlen(row), nullptr, 16);
+        return (mask >> (signal - 1) & 1) != 0;
+      });
 }
 
 std::uint64_t ticks_since_boot() {

@@ -18,6 +18,9 @@ std::vector<int> numbered_entries(const std::string& folder);
 // cannot be read, as that of a setuid program, or the process has ended.
 bool has_variable(int pid, const std::string& entry);
 
+// The process catches, ignores or blocks `signal` (/proc/<pid>/status); false if that is unknown.
+bool handles_signal(int pid, int signal);
+
 struct ProcStat {
   std::string name;
   char state = '?';  // 'R', 'S', 'D' (uninterruptible), 'T' (stopped), 'Z' (dead, not reaped) ...

@@ -29,23 +29,6 @@ std::vector<int> children_by_scan(int pid) {
   return children;
 }
 
-std::vector<int> children_of(int pid) {
-  static const bool listed = ::access("/proc/thread-self/children", F_OK) == 0;
-  if (!listed) return children_by_scan(pid);  // A kernel without CONFIG_PROC_CHILDREN.
-  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
-  std::vector<int> children;
-  for (const int thread : numbered_entries(tasks)) {
-    const std::string text = read_proc_file(tasks + "/" + std::to_string(thread) + "/children");
-    const char* at = text.c_str();
-    for (char* end = nullptr;; at = end) {
-      const long child = std::strtol(at, &end, 10);
-      if (end == at) break;
-      children.push_back(static_cast<int>(child));
-    }
-  }
-  return children;
-}
-
 // SIGKILLs everything below `pid`, then `pid`. Each process is held by a pidfd and its parent
 // checked afterwards, so that a process id that was taken over by a stranger is never hit.
 void kill_tree(int pid, const UniqueFd& pidfd, int depth) {
@@ -76,6 +59,23 @@ void wait_for_any(const std::vector<int>& pids, TimePoint until) {
 }
 
 }  // namespace
+
+std::vector<int> children_of(int pid) {
+  static const bool listed = ::access("/proc/thread-self/children", F_OK) == 0;
+  if (!listed) return children_by_scan(pid);  // A kernel without CONFIG_PROC_CHILDREN.
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  std::vector<int> children;
+  for (const int thread : numbered_entries(tasks)) {
+    const std::string text = read_proc_file(tasks + "/" + std::to_string(thread) + "/children");
+    const char* at = text.c_str();
+    for (char* end = nullptr;; at = end) {
+      const long child = std::strtol(at, &end, 10);
+      if (end == at) break;
+      children.push_back(static_cast<int>(child));
+    }
+  }
+  return children;
+}
 
 Result<void> become_sub_reaper() {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1L, 0L, 0L, 0L) == 0) return {};

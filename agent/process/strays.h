@@ -20,6 +20,9 @@ constexpr std::chrono::seconds kStrayLimit{
 // does not let it, and what detaches itself from a worker may outlive the run.
 Result<void> become_sub_reaper();
 
+// The processes that `pid` has started and not reaped, by any of its threads.
+std::vector<int> children_of(int pid);
+
 // Every child of this process, dead ones that are not reaped yet included. Reliable: only we can
 // take an entry out of that list.
 std::vector<int> children_of_self();

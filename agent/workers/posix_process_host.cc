@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "agent/process/cgroup.h"
+#include "agent/process/family.h"
 #include "agent/process/proc_file.h"
 #include "agent/process/strays.h"
 #include "agent/workers/birth.h"
@@ -32,6 +33,33 @@ WorkerDeath death_of(int local_rank, const siginfo_t& info) {
           .pid = info.si_pid,
           .exit_code = exited ? info.si_status : 0,
           .signal = exited ? 0 : info.si_status};
+}
+
+// The worker `leader`, what descends from it in its group, and what of that has lost its parent and
+// is a child of this process.
+std::vector<GroupMember> group_of(int leader, int signal) {
+  std::vector<GroupMember> group;
+  std::vector<std::pair<int, int>> found = {{leader, ::getpid()}};  // Process, parent.
+  const auto add_children = [&found](int parent) {
+    for (const int child : children_of(parent)) found.emplace_back(child, parent);
+  };
+  add_children(::getpid());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto [pid, parent] = found[i];
+    const bool again = i > 0 && pid == leader;
+    if (again || ::getpgid(pid) != leader) continue;
+    group.push_back({pid, parent, read_proc_file("/proc/" + std::to_string(pid) + "/cmdline"),
+                     handles_signal(pid, signal)});
+    add_children(pid);
+  }
+  return group;
+}
+
+// A worker leads its group, and is not reaped yet: the number is still its own.
+void signal_group(int leader, int signal) {
+  const bool whole = signal == SIGKILL || signal == SIGSTOP || signal == SIGCONT;
+  if (whole) return (void)::kill(-leader, signal);
+  for (const int pid : signal_receivers(leader, group_of(leader, signal))) ::kill(pid, signal);
 }
 
 }  // namespace
@@ -211,13 +239,12 @@ void PosixProcessHost::watch_orphans() {
 }
 
 void PosixProcessHost::signal_workers(int signal) {
-  // A worker leads its group, and is not reaped yet: the number is still its own.
-  for (const auto& [pid, worker] : workers_) ::kill(-pid, signal);
+  for (const auto& [pid, worker] : workers_) signal_group(pid, signal);
 }
 
 void PosixProcessHost::signal_worker(int local_rank, int signal) {
   for (const auto& [pid, worker] : workers_) {
-    if (worker.local_rank == local_rank) ::kill(-pid, signal);
+    if (worker.local_rank == local_rank) signal_group(pid, signal);
   }
 }
 

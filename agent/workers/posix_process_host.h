@@ -42,7 +42,7 @@ class PosixProcessHost final : public ProcessHost {
   // A child that the agent started by other means: never killed nor reaped as a stray.
   void spare(int pid) { spared_.insert(pid); }
 
-  // To the process group of one worker, if it lives.
+  // As signal_workers(), to one worker, if it lives.
   void signal_worker(int local_rank, int signal);
 
   // If this one fails, what it has started ends with it, not with the round: the other workers live

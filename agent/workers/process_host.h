@@ -56,7 +56,8 @@ class ProcessHost {
   // and errno ("starting local rank 3: execve ./train: Permission denied").
   virtual Result<int> spawn(const WorkerSpec& spec) = 0;
 
-  // Sends `signal` to the process group of every living worker.
+  // Sends `signal` to the process group of every living worker. Where a worker handles a signal
+  // that it can handle, the processes that compute for it get none: signal_receivers().
   virtual void signal_workers(int signal) = 0;
 
   virtual int living() const = 0;

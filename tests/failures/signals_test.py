@@ -16,6 +16,35 @@ WAIT = "exec sleep 600"
 DEAF = "trap '' TERM INT; " + env_to() + "while :; do sleep 600; done"
 
 
+# A worker whose helpers die of a SIGTERM; it needs them to save its state. The program that it has started ends by it.
+SAVES_WITH_HELPERS = """
+import multiprocessing, os, signal, subprocess
+
+def answer(pipe):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in iter(pipe.recv, None):
+        pipe.send(number + 1)
+
+if __name__ == "__main__":
+    asked, ends = [], []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+    for method in "fork", "spawn":
+        context = multiprocessing.get_context(method)
+        here, there = context.Pipe()
+        context.Process(target=answer, args=(there,), daemon=True).start()
+        ends.append(here)
+    program = subprocess.Popen(["sleep", "600"])
+    for end in ends:  # Both have begun.
+        end.send(0)
+        end.recv()
+    print("ready", flush=True)
+    code = program.wait()
+    for end in ends:
+        end.send(41)
+    print("saved", asked, [end.recv() for end in ends], code, flush=True)
+"""
+
+
 class Signals(DdprunCase):
     def end_by(self, number, code):
         job = self.start("--local-nodes", "2", "--nproc-per-node", "2", *shell(env_to() + WAIT))
@@ -148,6 +177,17 @@ class Signals(DdprunCase):
         self.finish(job, 143)
         self.assertEqual(sorted(line.split(":")[1] for line in job.out().splitlines()),
                          ["saved by 0", "saved by 1"], job.text())
+
+    def test_a_worker_that_saves_keeps_the_processes_that_compute_for_it(self):
+        """A DataLoader's processes die of a SIGTERM, forked or spawned; the program that a script runs gets it."""
+        with open(self.path("saves.py"), "w", encoding="ascii") as f:
+            f.write(SAVES_WITH_HELPERS)
+        job = self.start("--nproc-per-node", "2", self.path("saves.py"))
+        wait_until(lambda: job.out().count("ready") == 2, job.text)
+        job.signal(signal.SIGTERM)
+        self.finish(job, 143)
+        self.assertEqual([line.split(":")[1] for line in job.out().splitlines()][2:],
+                         ["saved [1] [42, 42] -15"] * 2, job.text())
 
     def test_sigint_reaches_workers_as_sigint(self):
         script = "trap 'echo got INT; exit 0' INT; " + env_to() + "while :; do sleep 600 & wait; done"

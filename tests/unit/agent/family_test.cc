@@ -54,5 +54,34 @@ TEST_CASE("Family: what a dead worker has left in its session", "[keeper]") {
   CHECK(pids({{100, {999, 1001}, true}}, {left}, /*hidden=*/false).empty());
 }
 
+using namespace std::string_literals;
+
+TEST_CASE("Family: a worker that handles a signal keeps the processes that compute for it",
+          "[keeper]") {
+  const std::string script = "python3\0train.py\0"s;
+  const std::string spawned = "python3\0-c\0from multiprocessing.spawn import spawn_main\0"s;
+  std::vector<GroupMember> group = {
+      {100, 50, script, true},       // The worker.
+      {101, 100, script},            // A DataLoader's process, forked.
+      {102, 101, "ffmpeg\0"s},       // Which has started a program.
+      {103, 100, spawned},           // A DataLoader's process, spawned.
+      {104, 100, "tensorboard\0"s},  // A program.
+      {105, 50, script},             // A fork of a process that has ended.
+  };
+  CHECK(signal_receivers(100, group) == Pids{100, 103, 104});
+  group[0].handles = false;  // It ends at once, and so do they.
+  CHECK(signal_receivers(100, group) == Pids{100, 101, 102, 103, 104});
+}
+
+TEST_CASE("Family: the program of a shell script gets the signal, its forks do not", "[keeper]") {
+  const std::string script = "python3\0train.py\0"s;
+  const std::vector<GroupMember> group = {
+      {100, 50, "bash\0run.sh\0"s, true}, {101, 100, script, true}, {102, 101, script}};
+  CHECK(signal_receivers(100, group) == Pids{100, 101});
+  const std::vector<GroupMember> subshell = {
+      {100, 50, "sh\0run.sh\0"s, true}, {101, 100, "sh\0run.sh\0"s, true}, {102, 101, script}};
+  CHECK(signal_receivers(100, subshell) == Pids{100, 102});
+}
+
 }  // namespace
 }  // namespace ddprun::agent
