@@ -30,7 +30,7 @@ Error as_error(const std::exception& failure, Error::Where where);
 
 // own_thread(), which throws Error(system) at `where` if the system has no thread left.
 template <class Run>
-std::thread start_thread(const char* name, const Error::Where& where, Run&& run) {
+auto start_thread(const char* name, const Error::Where& where, Run&& run) {
   try {
     return own_thread(name, std::forward<Run>(run));
   } catch (const std::system_error& failure) {

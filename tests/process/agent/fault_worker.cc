@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <map>
 #include <stdexcept>
@@ -110,7 +111,10 @@ void child_in_own_session_fails() {
 }
 
 // After main(), as a tracker does with its records.
-void flush() { ::usleep(1'000'000); }
+void flush() {
+  const timespec second{1, 0};
+  ::nanosleep(&second, nullptr);
+}
 
 // Each is one kind of the campaign.
 const std::map<std::string, std::function<void()>> kFaults = {

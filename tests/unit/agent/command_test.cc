@@ -136,7 +136,8 @@ TEST_CASE("Command: errors say where was looked, and which name comes near", "[c
   CHECK(error_of({.program = "nothing_like_it"}) ==
         "cannot run nothing_like_it (looked in /job, in PATH, in /opt/ddprun/bin): not found");
   CHECK(error_of({.program = "./dato"}) == "cannot run ./dato (looked in /job): not found");
-  CHECK(error_of({.program = "./data"}) == "cannot run /job/data: it is a folder without a __main__.py: not found");
+  CHECK(error_of({.program = "./data"}) ==
+        "cannot run /job/data: it is a folder without a __main__.py: not found");
   CHECK(error_of({.program = "notes"})
             .starts_with("cannot run /job/notes: it is not executable (chmod +x"));
 }
