@@ -22,13 +22,6 @@ std::int64_t number_after(std::string_view text, std::string_view word) {
   return number;
 }
 
-// Of "6,1234,5678901,-;text" the third number; -1: the line does not begin so.
-std::int64_t time_of(std::string_view line) {
-  const std::size_t first = line.find(','), second = line.find(',', first + 1);
-  if (first == std::string_view::npos || second == std::string_view::npos) return -1;
-  return number_after(line.substr(second), ",");
-}
-
 bool may_be_of_gpu(const WorkerDeath& death) {
   switch (death.fault) {
     case Fault::kGpuAssert:
@@ -75,7 +68,8 @@ void GpuLog::add_to(WorkerDeath& death) const {
   std::optional<Xid> best;
   read_kernel_log(root_ + "/dev/kmsg", [&](std::string_view line) {
     const auto xid = xid_in(line);
-    if (!xid || time_of(line) < began_) return true;
+    const auto time = kernel_log_time(line);
+    if (!xid || !time || *time < began_) return true;
     const bool better =
         !best || (is_of_hardware(xid->number) && !is_of_hardware(best->number)) ||
         (xid->pid == death.pid && best->pid != death.pid && !is_of_hardware(best->number));

@@ -47,23 +47,16 @@ struct KernelLog {
   bool is_whole = false;  // Since the given time, so that it would name the process.
 };
 
-// "6,1234,5678,-;text": the third field is the time in microseconds.
-std::uint64_t time_of(std::string_view record) {
-  for (int commas = 0; commas < 2; ++commas) {
-    record.remove_prefix(std::min(record.find(','), record.size() - 1) + 1);
-  }
-  std::uint64_t time = ~std::uint64_t{0};
-  std::from_chars(record.data(), record.data() + record.size(), time);
-  return time;
-}
-
 // What the kernel's log says about the death of `pid`.
-KernelLog kernel_log_on(const std::string& path, int pid, std::uint64_t since_us) {
+KernelLog kernel_log_on(const std::string& path, int pid, std::int64_t since_us) {
   const std::string killed = "Killed process " + std::to_string(pid) + " (";
   KernelLog found;
   bool is_first = true;
   read_kernel_log(path, [&](std::string_view record) {
-    if (std::exchange(is_first, false)) found.is_whole = time_of(record) < since_us;
+    if (std::exchange(is_first, false)) {
+      const auto time = kernel_log_time(record);
+      found.is_whole = time && *time < since_us;
+    }
     found.text = killed_text(record, killed);
     return found.text.empty();
   });
@@ -78,11 +71,10 @@ bool has_kernels_numbers(const std::string& root) {
   return size > 0 && std::string_view(name.data(), static_cast<std::size_t>(size)) == kFirst;
 }
 
-std::uint64_t kernels_now_us() {
+std::int64_t kernels_now_us() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec) / 1'000;
+  return std::int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1'000;
 }
 
 std::string times(std::uint64_t count) {

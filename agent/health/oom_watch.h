@@ -35,7 +35,7 @@ class OomWatch {
   std::string root_;
   std::string cgroup_file_;  // Empty: no memory cgroup can be read.
   Counts at_start_;
-  std::uint64_t began_us_ = 0;                        // On the clock of the kernel's log.
+  std::int64_t began_us_ = 0;                         // On the clock of the kernel's log.
   mutable std::pair<int, std::string> last_{-1, ""};  // The latest evidence() with a look into it.
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 
 #include "common/system/unique_fd.h"
 
@@ -26,6 +27,17 @@ void read_kernel_log(const std::string& path, const std::function<bool(std::stri
       rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     }
   }
+}
+
+std::optional<std::int64_t> kernel_log_time(std::string_view line) {
+  for (int commas = 0; commas < 2; ++commas) {
+    const std::size_t comma = line.find(',');
+    if (comma == std::string_view::npos) return std::nullopt;
+    line.remove_prefix(comma + 1);
+  }
+  std::int64_t time = 0;
+  const auto read = std::from_chars(line.data(), line.data() + line.size(), time);
+  return read.ec == std::errc() ? std::optional(time) : std::nullopt;
 }
 
 }  // namespace ddprun::agent
