@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 using rendezvous::DaemonStatus, rendezvous::NodeStatus, rendezvous::RunStatus;
 
 constexpr int kWidths[] = {40, 60, 80, 120, 200, 0};
-constexpr std::int64_t kNoon = 1'795'435'200;  // 2026-11-23 12:00 UTC.
+constexpr std::int64_t kPrintedAt = 1'795'435'200;  // 2026-11-23 12:00 UTC.
 
 // `drawn(columns)` at each width, below one another, against tests/unit/watch/golden/NAME.txt.
 void check(const std::string& name, const std::function<std::string(int columns)>& drawn) {
@@ -45,7 +45,7 @@ ScreenStyle style(int columns) { return {.columns = columns, .colours = false, .
 
 RunRecord ended(const std::string& id, std::int64_t before, double took, int code) {
   RunRecord record{.run_id = id, .command = "ddprun train", .host = "node7"};
-  record.started = kNoon - before;
+  record.started = kPrintedAt - before;
   record.max_restarts = 3;
   record.took_s = took;
   record.exit_code = code;
@@ -136,7 +136,7 @@ std::string screen(const DaemonStatus& status, int columns, int lines) {
 
 TEST_CASE("Golden: history", "[golden]") {
   check("history",
-        [](int columns) { return history_text(past(), {.now = kNoon}, style(columns)); });
+        [](int columns) { return history_text(past(), {.now = kPrintedAt}, style(columns)); });
 }
 
 TEST_CASE("Golden: status and nodes", "[golden]") {
