@@ -20,6 +20,7 @@ StallOptions options_for(const StallPolicy& policy) {
   StallOptions options;
   options.floor = policy.timeout;
   options.first = 10 * policy.timeout;
+  options.early = 2 * policy.timeout;
   options.interval = std::clamp<Duration>(policy.timeout / 8, 20ms, 15s);
   return options;
 }

@@ -62,7 +62,12 @@ std::string StallWatch::key_of(const ProgressSample& sample) const {
 Duration StallWatch::limit_of(const ProgressSample& sample) const {
   const auto known = history_.find(key_of(sample));
   const History history = known == history_.end() ? History{} : known->second;
-  const Duration least = history.count < options_.history ? options_.first : options_.floor;
+  Duration least = options_.floor;
+  if (history.count == 0) {
+    least = options_.first;
+  } else if (history.count < options_.history) {
+    least = std::max(options_.early, options_.factor * history.seen);
+  }
   return std::max(
       {least, options_.factor * history.longest, history.outlier + history.outlier / 2});
 }
@@ -92,6 +97,11 @@ void StallWatch::follow(const std::vector<ProgressSample>& samples, TimePoint no
       findings.going_on.push_back({static_cast<int>(i), age(i, now), after + text(age(i, now))});
       worker.told = false;
     }
+    if (!stands && worker.last.reports && worker.since != TimePoint{}) {
+      const Duration stay = age(i, now);
+      Duration& seen = history_[key_of(worker.last)].seen;
+      if (stay <= limit_of(worker.last)) seen = std::max(seen, stay);
+    }
     if (!stands) worker.since = now;
     worker.last = samples[i];
   }
@@ -110,7 +120,9 @@ std::string StallWatch::what(std::size_t worker, TimePoint now) const {
   std::string where = at.phase.empty() ? "has made no progress" : "has been in " + at.phase;
   if (at.phase.empty() && at.number > 0) where += " since collective #" + std::to_string(at.number);
   where += " for " + text(age(worker, now));
-  if (!has_history) return where + ", and there is no history of it yet";
+  const bool is_first = known == history_.end() || known->second.count == 0;
+  if (is_first) return where + ", and there is no history of it yet";
+  if (!has_history) where += ", early in the run";
   return where + "; its longest so far was " + text(known->second.longest);
 }
 

@@ -3,10 +3,12 @@
 // time to time by ProgressMonitor, which passes in what it read and when.
 //
 // How long a phase may take comes from its own history: `factor` times the longest that any worker
-// of this node has needed for it, but at least `floor`; `first` while there is hardly any history,
-// for the first step, the first evaluation and compilations take longer than all that follows. What
-// took longer than its limit and ended after all does not multiply the limit, it only raises it:
-// limits are not to learn a stall.
+// of this node has needed for it, but at least `floor`; `first` if none has ended it yet, because
+// the first step, the first evaluation and compilations take longer than all that follows; `early`
+// while there is hardly any history, or `factor` times what the first ones took as seen from here,
+// because workers do not report that. What took longer than its
+// limit and ended after all does not multiply the limit, it only raises it: limits are not to learn
+// a stall.
 //
 // Whoever waits in a collective is not stuck: the sibling that has not entered it may be, by its
 // own limit. If no sibling is missing, the cause is on another node.
@@ -46,6 +48,7 @@ struct ProgressSample {
 struct StallOptions {
   Duration floor = std::chrono::minutes(3);
   Duration first = std::chrono::minutes(30);
+  Duration early = std::chrono::minutes(6);
   int factor = 10;
   std::uint64_t history = 8;  // Fewer ends of a phase than that are hardly any history.
   Duration interval = std::chrono::seconds(15);  // Between two looks.
@@ -84,6 +87,7 @@ class StallWatch {
     std::uint64_t count = 0;
     Duration longest{};  // Within the limit of its time.
     Duration outlier{};  // Beyond it, and it ended all the same.
+    Duration seen{};     // The longest stay, within the limit of its time, give or take a look.
   };
 
   void learn(const std::vector<ProgressSample>& samples);

@@ -89,6 +89,34 @@ TEST_CASE("Stall: the first of a kind has more time, for there is no history", "
         Lines{"0 has made no progress for 1800 s, and there is no history of it yet"});
 }
 
+TEST_CASE("Stall: a hang in the first steps is found, and a slow first step is none", "[stall]") {
+  Node node(2);
+  node.at(0, "forward", false, 0, 0s, 0);
+  node.at(1, "forward", false, 0, 0s, 0);
+  CHECK(node.look_for(30s).empty());
+  for (std::uint64_t step = 1; step <= 3; ++step) {  // The others take seconds.
+    node.at(0, "forward", false, 0, 20s, step);
+    node.at(1, "forward", false, 0, 20s, step);
+    CHECK(node.look_for(1min).empty());
+  }
+  node.at(1, "outside", false, 0, 1s, 3);
+  node.at(0, "outside", false, 0, 1s, 3);
+  Duration took{};
+  const Lines said = node.look_for(30min, &took);
+  REQUIRE(said.size() == 2);
+  CHECK(said[0] == "0 has been in outside for 360 s, early in the run; its longest so far was 1 s");
+  CHECK(took == 375s);
+}
+
+TEST_CASE("Stall: a slow first of a phase gives those that follow their time", "[stall]") {
+  Node node(1);
+  node.at(0, "evaluate", false, 0, 0s, 0);
+  CHECK(node.look_for(4min).empty());
+  node.at(0, "evaluate", false, 1, 0s, 1);  // Workers do not report how long the first ones took.
+  CHECK(node.look_for(38min).empty());      // Ten times the first.
+  CHECK_FALSE(node.look_for(4min).empty());
+}
+
 TEST_CASE("Stall: a limit does not learn a stall, but what ended well is borne the next time",
           "[stall]") {
   Node node(1);
