@@ -35,6 +35,18 @@ std::string ranks_text(int ranks) {
   return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
 }
 
+// Before the link is opened, which a process has once.
+JobOptions checked(JobOptions options) {
+  const auto refuse_if = [](bool wrong, const char* text) {
+    if (wrong) throw Error(ErrorKind::bad_argument, {.operation = "Job"}, text);
+  };
+  refuse_if(options.init.op_timeout.count() <= 0 || options.init.init_timeout.count() <= 0,
+            "init_timeout and op_timeout must be positive");
+  refuse_if(options.check_every < 0, "check_every must not be negative");
+  refuse_if(options.min_world < 0, "min_world must not be negative");
+  return options;
+}
+
 bool may_be_a_lost_peer(ErrorKind kind) {
   return kind == ErrorKind::membership_changed || kind == ErrorKind::peer_lost ||
          kind == ErrorKind::unreachable || kind == ErrorKind::aborted;
@@ -43,13 +55,8 @@ bool may_be_a_lost_peer(ErrorKind kind) {
 }  // namespace
 
 JobInside::JobInside(JobOptions options)
-    : options_(std::move(options)),
+    : options_(checked(std::move(options))),
       link_(worker_sdk::AgentLink::open(std::getenv(worker_link::kVariable))) {
-  if (options_.init.op_timeout.count() <= 0 || options_.init.init_timeout.count() <= 0) {
-    refuse("Job", "init_timeout and op_timeout must be positive");
-  }
-  if (options_.check_every < 0) refuse("Job", "check_every must not be negative");
-  if (options_.min_world < 0) refuse("Job", "min_world must not be negative");
   if (link_) link_->send(worker_link::Ready{.min_world = options_.min_world});
 }
 
