@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/assert.h"
@@ -106,11 +107,11 @@ class Play {
     const auto rest = reducer_.finish();
     const bool may_miss = counting() || rules_.find_unused;
     DDPRUN_ASSERT(rest.has_value() == (collecting_ && (may_miss || all_complete())));
-    collecting_ = false;
+    const bool was_collecting = std::exchange(collecting_, false);
+    if (was_collecting) first_ = false;  // Of a pass that lacks a gradient, too.
     if (rest.has_error()) return;
     if (counting()) needed_ = marks_;
     counted_ = true;
-    first_ = false;
     pass_needs_ = marks_;  // Nothing is waited for any more.
     take(*rest);
     DDPRUN_ASSERT(next_ == buckets_.size());
