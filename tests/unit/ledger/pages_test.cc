@@ -67,7 +67,7 @@ TEST_CASE("Ledger text: on narrow terminals the meaning of the parts goes, no nu
   CHECK(launcher::ledger_text(ledger, 200) == wide);
   CHECK(launcher::ledger_text(ledger, 120) == wide);
   const std::string near = launcher::ledger_text(ledger, 78);
-  CHECK_THAT(near, Contains("  since the last checkpoint before a failure\n"));
+  CHECK_THAT(near, Contains("  since the last checkpoint, then undone\n"));
   CHECK_THAT(launcher::ledger_text(ledger, 60),
              !Contains("since the last") && Contains(" rank-h\n"));
   for (std::size_t width = 30; width < 120; ++width) {
