@@ -107,7 +107,7 @@ void Cluster::boot(const std::string& name) {
   host.workers_round = -1;
   host.down_since.reset();
   host.unready_since.reset();
-  host.preempted = false;
+  host.interrupted = host.preempted = false;
   host.connecting = false;
   connect(name);
   beat(name, host.life);

@@ -145,7 +145,8 @@ class Cluster {
     int workers_round = -1;
     std::optional<TimePoint> down_since;     // As its agent knows it.
     std::optional<TimePoint> unready_since;  // It has workers, and none that could take a seat.
-    bool preempted = false;                  // This life of its agent was.
+    bool interrupted = false;                // This life of its agent was.
+    bool preempted = false;                  // It was, before it was interrupted.
     int exit_code = -1;
   };
   struct Link {

@@ -72,7 +72,10 @@ void Cluster::fail_worker(const std::string& name) {
     end_worker(name, i, 0, SIGSEGV);
 }
 
-void Cluster::signal_agent(const std::string& name) { dispatch(name, agent::Signalled{SIGTERM}); }
+void Cluster::signal_agent(const std::string& name) {
+  hosts_.at(name).interrupted = true;
+  dispatch(name, agent::Signalled{SIGTERM});
+}
 
 void Cluster::preempt(const std::string& name) {
   Host& host = hosts_.at(name);
@@ -81,7 +84,7 @@ void Cluster::preempt(const std::string& name) {
   when_awake(name, [this, name, life = host.life] {
     Host& h = hosts_.at(name);
     if (!h.agent || h.life != life) return;
-    h.preempted = true;
+    h.preempted = !h.interrupted;
     dispatch(name, agent::Signalled{SIGUSR1});
   });
 }
