@@ -80,7 +80,7 @@ bool is_of_the_end(std::string_view line) {
                                 "wandb:", "Fatal Python error", "Thread 0x", "Current thread 0x",
                                 "Extension modules:", "  File \"", "  warnings.warn",
                                 "ddprun: ", "Exception ignored in", "Aborted"}) ||
-         has_any(line, {"Warning: ", "it/s]", "s/it]", ") [0x"});
+         has_any(line, {"Warning: ", "it/s]", "s/it]", "[0x"});
 }
 
 // Whether the program died of what the first line of `message` says. If it went on, and died of

@@ -61,6 +61,9 @@ TEST_CASE("Fault: C++ and the loader", "[fault]") {
               "  what():  std::bad_alloc") == "no_memory");
   CHECK(fault(0, SIGABRT, "uncaught std::bad_alloc: std::bad_alloc\n./train(+0x12) [0x7f]") ==
         "no_memory");
+  CHECK(fault(0, SIGABRT,
+              "uncaught std::runtime_error: CUDA out of memory. Tried to allocate 2 GiB\n"
+              "/opt/train(+0x12)[0x7f]\n/lib/libc.so.6(abort+0xd3)[0x7f]") == "gpu_memory");
   CHECK(fault(0, SIGSEGV, "SIGSEGV: stack overflow\n./train(+0x12) [0x7f]") == "stack_overflow");
   CHECK(fault(127, 0,
               "./x: error while loading shared libraries: libx.so: cannot open shared "
