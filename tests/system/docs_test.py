@@ -51,6 +51,7 @@ BLOCKS = {
         "torch_habits_test.py",
     (FROM_DATA_PARALLEL, "sh", "g++ -std=c++20 by_hand.cc $(pkg-config --cflags --libs ddprun) -o by_hand"):
         "test_ranks_that_no_launcher_starts",
+    (OPERATIONS, "", "$ ddprunctl logs job7"): "watch_test.py, MuteAgent",
     (OPERATIONS, "sh", "ddprun-rendezvous --address 0.0.0.0 --token-file /etc/ddprun/token \\"): "test_the_daemons_on_etcd",
     (OPERATIONS, "sh", "install -d -m 0700 /etc/ddprun"): "test_the_service",
     (OPERATIONS, "", "ddprunctl [-e HOST[:PORT]] [--token-file FILE | --no-auth] status [--run ID] [--json]"):

@@ -63,7 +63,7 @@ class History(WatchCase):
         self.assertEqual(run["verdict"]["first_cause"]["last_words"], "loss is NaN")
         self.assertIn("parts_s", run["verdict"]["ledger"])
         table = self.ctl("history").stdout
-        self.assertRegex(table, r"(?m)^\S +1 +job9 +(today|yesterday) \d\d:\d\d +.* 2 +0 of 0 +- +rank 1 on .*: loss is NaN$")
+        self.assertRegex(table, r"(?m)^\S +1 +job9 +(today|yesterday) \d\d:\d\d +.* 2 +0 of 0 +rank 1 on .*: loss is NaN$")
         self.assertIn("rank 1 (local rank 1", self.ctl("history", "job9").stdout)
         self.assertEqual(self.ctl("history", "1").stdout, self.ctl("history", "job9").stdout)
         said = self.ctl("logs", "job9")
@@ -517,7 +517,7 @@ while True:
         self.worker(listens="no")
         self.assertRegex(self.refusal(0), r"rank 0 \(pid \d+\) of run 'job7' cannot be queried: PyTorch's debug handlers are available in "
                                           r"runs with --on-stall log or --on-stall kill")
-        self.assertIn("the run has 1 ranks", self.refusal(1))
+        self.assertIn("the run has 1 rank", self.refusal(1))
 
     def test_a_program_without_torch_does_not_listen(self):
         self.worker("--on-stall", "log", listens="no")
