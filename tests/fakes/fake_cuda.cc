@@ -4,7 +4,9 @@
 
 #include "tests/fakes/fake_cuda.h"
 
+#include <pthread.h>
 #include <chrono>
+
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
@@ -14,7 +16,6 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -43,8 +44,20 @@ constexpr unsigned long kKnownEvent = 0xe7e27;
 
 class Stream {
  public:
+  // Its thread ends after stop(), or with the process. A stack of a size of its own, because a
+  // stream of a GPU needs no thread: test::NoThreads is for those of the SDK.
   Stream() {
-    std::thread([this] { run(); }).detach();  // Ends after stop(), or with the process.
+    pthread_attr_t own;
+    ::pthread_attr_init(&own);
+    ::pthread_attr_setstacksize(&own, std::size_t{8} << 20);
+    ::pthread_attr_setdetachstate(&own, PTHREAD_CREATE_DETACHED);
+    pthread_t thread{};
+    const auto begin = [](void* stream) -> void* {
+      static_cast<Stream*>(stream)->run();
+      return nullptr;
+    };
+    if (::pthread_create(&thread, &own, begin, this) != 0) std::abort();
+    ::pthread_attr_destroy(&own);
   }
   void put(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
