@@ -5,8 +5,8 @@
 #include "tests/fakes/fake_cuda.h"
 
 #include <pthread.h>
-#include <chrono>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
