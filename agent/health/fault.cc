@@ -19,7 +19,7 @@ bool has_any(std::string_view text, std::initializer_list<std::string_view> phra
   });
 }
 
-// PyTorch 2 begins each line of an exception that nobody caught with "[rank3]: ".
+// PyTorch 2 begins each line of an uncaught exception with "[rank3]: ".
 std::string_view without_rank(std::string_view line) {
   const std::size_t end = line.find("]: ");
   return line.starts_with("[rank") && end < 16 ? line.substr(end + 3) : line;

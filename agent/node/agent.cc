@@ -279,7 +279,7 @@ void Agent::act(const AbandonWorkers&) {
   }
 }
 
-// On a terminal a person is told of a death once: by the restart or the verdict, if it comes soon.
+// On a terminal each death is printed once: with the restart or the verdict, if it follows soon.
 void Agent::act(const Say& say) {
   if (say.level == Say::Level::kError) complaint_ = say.text;
   if (say.about == Say::About::kDeath && picture_style()) return hold_back(say);

@@ -223,7 +223,7 @@ class Agent {
   };
   std::map<int, Place> places_;       // By local rank.
   std::optional<ChangeCost> change_;  // Of this round, until all have told.
-  std::int64_t lost_steps_ = 0;       // Of its seat, until the first has told.
+  std::int64_t lost_steps_ = 0;       // Of its seat, until the first worker reports.
   Environment environment_;
   struct Wordless {
     WorkerDeath death;

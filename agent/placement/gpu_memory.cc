@@ -22,20 +22,11 @@
 namespace ddprun::agent {
 namespace {
 
-struct MemoryInfo {
-  unsigned long long total, free, used;
-};
-struct ProcessInfo {  // Version 2 and 3 of nvml.h.
-  unsigned pid;
-  unsigned long long used;
-  unsigned gpu_instance, compute_instance;
-};
-
 std::vector<GpuUser> users_of(const Nvml& nvml, Nvml::Device device) {
   constexpr unsigned kUsersMax = 64;
-  const auto ask = nvml.find<int (*)(Nvml::Device, unsigned*, ProcessInfo*)>(
+  const auto ask = nvml.find<int (*)(Nvml::Device, unsigned*, Nvml::ProcessInfo*)>(
       "nvmlDeviceGetComputeRunningProcesses_v3");
-  std::vector<ProcessInfo> found(kUsersMax);
+  std::vector<Nvml::ProcessInfo> found(kUsersMax);
   unsigned count = kUsersMax;
   if (!ask || ask(device, &count, found.data()) != Nvml::kSuccess) return {};
   std::vector<GpuUser> users;
@@ -101,7 +92,7 @@ std::vector<GpuMemory> memory_of_gpus() {
   const Nvml nvml;
   std::vector<GpuMemory> gpus;
   for (const Nvml::Device device : nvml.devices()) {
-    const auto memory = nvml.ask<MemoryInfo>("nvmlDeviceGetMemoryInfo", device);
+    const auto memory = nvml.ask<Nvml::MemoryInfo>("nvmlDeviceGetMemoryInfo", device);
     gpus.push_back({.total = memory ? memory->total : 0, .users = users_of(nvml, device)});
   }
   return gpus;

@@ -12,6 +12,16 @@ namespace ddprun::agent {
 
 class Nvml {
  public:
+  // nvmlMemory_t, and nvmlProcessInfo_t of versions 2 and 3, of nvml.h.
+  struct MemoryInfo {
+    unsigned long long total, free, used;
+  };
+  struct ProcessInfo {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+  };
+
   using Device = struct DeviceState*;
   static constexpr int kSuccess = 0;
 

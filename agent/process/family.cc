@@ -15,7 +15,7 @@ bool is_stranger(const FamilyHead& head, const FamilyMember& process) {
 }
 
 // A fork keeps its parent's arguments. Python's multiprocessing starts an interpreter instead where
-// it is told to spawn: python -c "from multiprocessing.spawn import spawn_main; ...".
+// its start method is spawn: python -c "from multiprocessing.spawn import spawn_main; ...".
 bool computes_for(const GroupMember& parent, const GroupMember& process) {
   return process.command == parent.command ||
          process.command.find(std::string(1, '\0') + "from multiprocessing.") != std::string::npos;

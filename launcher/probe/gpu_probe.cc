@@ -21,15 +21,6 @@ constexpr unsigned kUncorrected = 1, kVolatile = 0;  // nvmlMemoryErrorType_t, n
 constexpr unsigned kLinksMax = 18;                   // NVML_NVLINK_MAX_LINKS.
 constexpr unsigned kHoldersMax = 64;
 
-struct MemoryInfo {
-  unsigned long long total, free, used;
-};
-struct ProcessInfo {  // Version 2 and 3 of nvml.h.
-  unsigned pid;
-  unsigned long long used;
-  unsigned gpu_instance, compute_instance;
-};
-
 void set(Facts& facts, Whole fact, std::optional<unsigned> value) {
   if (value) facts.set(fact, std::int64_t{*value});
 }
@@ -78,14 +69,14 @@ void ask_wires(const Nvml& nvml, Nvml::Device device, Facts& gpu) {
 }
 
 void ask_use(const Nvml& nvml, Nvml::Device device, Facts& gpu) {
-  if (const auto memory = nvml.ask<MemoryInfo>("nvmlDeviceGetMemoryInfo", device)) {
+  if (const auto memory = nvml.ask<Nvml::MemoryInfo>("nvmlDeviceGetMemoryInfo", device)) {
     gpu.set(fact::kGpuMemory, static_cast<std::int64_t>(memory->total));
     gpu.set(fact::kGpuMemoryUsed, static_cast<std::int64_t>(memory->used));
   }
   set(gpu, fact::kGpuMode, nvml.ask<unsigned>("nvmlDeviceGetComputeMode", device));
-  const auto processes = nvml.find<int (*)(Nvml::Device, unsigned*, ProcessInfo*)>(
+  const auto processes = nvml.find<int (*)(Nvml::Device, unsigned*, Nvml::ProcessInfo*)>(
       "nvmlDeviceGetComputeRunningProcesses_v3");
-  std::vector<ProcessInfo> found(kHoldersMax);
+  std::vector<Nvml::ProcessInfo> found(kHoldersMax);
   unsigned count = kHoldersMax;
   if (!processes || processes(device, &count, found.data()) != Nvml::kSuccess) return;
   std::string holders;
