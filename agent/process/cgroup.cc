@@ -12,7 +12,7 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr int kDepthMax = 8;  // ddprun in ddprun in ddprun ...
+constexpr int kNestingMax = 8;  // ddprun in ddprun in ddprun ...
 
 struct Mount {
   std::string root;  // The folder of the tree that is mounted.
@@ -82,7 +82,7 @@ bool kill_cgroup(const std::string& path) {
 namespace {
 
 void remove_tree(const std::string& path, int depth) {
-  DIR* dir = depth < kDepthMax ? ::opendir(path.c_str()) : nullptr;
+  DIR* dir = depth < kNestingMax ? ::opendir(path.c_str()) : nullptr;
   std::vector<std::string> below;
   while (const dirent* entry = dir ? ::readdir(dir) : nullptr) {
     if (entry->d_type == DT_DIR && entry->d_name[0] != '.') below.emplace_back(entry->d_name);

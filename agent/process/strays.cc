@@ -18,7 +18,7 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr int kDepthMax = 32;           // Deeper ones come up to us as their ancestors die.
+constexpr int kFamilyDepthMax = 32;           // Deeper ones come up to us as their ancestors die.
 constexpr std::size_t kWaitedMax = 64;  // Descriptors used at a time while waiting.
 
 std::vector<int> children_by_scan(int pid) {
@@ -32,7 +32,7 @@ std::vector<int> children_by_scan(int pid) {
 // SIGKILLs everything below `pid`, then `pid`. Each process is held by a pidfd and its parent
 // checked afterwards, so that a process id that was taken over by a stranger is never hit.
 void kill_tree(int pid, const UniqueFd& pidfd, int depth) {
-  if (depth < kDepthMax) {
+  if (depth < kFamilyDepthMax) {
     for (const int child : children_of(pid)) {
       const UniqueFd child_fd = open_pidfd(child);
       if (child_fd && read_proc_stat(child).parent == pid && send_signal(pidfd, 0)) {

@@ -26,8 +26,11 @@
 
 namespace ddprun::launcher {
 
+// The variable that a run's processes have in their environment; its value is the job of one launcher.
+inline constexpr const char* kJobVariable = "DDPRUN_JOB";
+
 struct KeeperTask {
-  // "NAME=value": whatever workers start has it in its environment, and nothing else has.
+  // "NAME=value": in the environment of everything that workers start, and of nothing else.
   std::string mark;
   std::string cgroup;  // The job's folder, or empty.
   std::shared_ptr<agent::WorkerRoster> workers = nullptr;

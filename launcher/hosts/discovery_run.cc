@@ -17,6 +17,7 @@
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
 #include "launcher/guard/guardian.h"
+#include "launcher/guard/keeper.h"
 #include "launcher/hosts/discovery_script.h"
 #include "launcher/hosts/host_watch.h"
 #include "launcher/hosts/orders.h"
@@ -37,7 +38,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using State = RemoteNode::State;
 
-constexpr const char* kJobVariable = "DDPRUN_JOB";
 constexpr Milliseconds kJoinTimeout = 600s;  // As the daemon's.
 
 // What all nodes are told alike.

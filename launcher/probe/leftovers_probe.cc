@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDepthMax = 256;                     // Of a family of processes.
+constexpr int kAncestorsMax = 256;                     // Of a family of processes.
 constexpr int kLookAgainMs = 300;                  // An agent kills its workers long before.
 constexpr std::size_t kListedMax = 8;              // Nobody reads more of them.
 constexpr std::string_view kMark = "DDPRUN_JOB=";  // On whatever a run starts.
@@ -36,7 +36,7 @@ bool is_marked(int pid) {
 
 // Some process above is a ddprun: it will clean up itself.
 bool is_supervised(int pid) {
-  for (int depth = 0; pid > 1 && depth < kDepthMax; ++depth) {
+  for (int depth = 0; pid > 1 && depth < kAncestorsMax; ++depth) {
     const agent::ProcStat stat = agent::read_proc_stat(pid);
     if (stat.name.starts_with("ddprun") || stat.name == "keeper") return true;
     pid = stat.parent;

@@ -16,6 +16,7 @@
 #include "common/system/standard_output.h"
 #include "common/system/user_file.h"
 #include "common/text/host_text.h"
+#include "launcher/guard/keeper.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/endpoint.h"
@@ -32,8 +33,6 @@
 
 namespace ddprun::launcher {
 namespace {
-
-constexpr const char* kJobVariable = "DDPRUN_JOB";
 
 int print_dry_run(const LaunchPlan& run) {
   write_output(dry_run_text(run, agent::current_environment()));

@@ -7,7 +7,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstWait{100};  // Then twice as long each time.
 constexpr milliseconds kLongestWait{2000};
-constexpr milliseconds kGrace{2000};  // For who settles it to have written it down.
+constexpr milliseconds kSettlementGrace{2000};  // For who settles it to have written it down.
 
 std::string key_of(int rank) { return "here/" + std::to_string(rank); }
 
@@ -38,7 +38,7 @@ void listen(Store& keys, Survey& survey, const SurvivorsWish& wish) {
     const bool all = wait_for(keys, awaited, std::min(patience, left_until(wish.give_up)));
     for (const int r : awaited) {
       if (!all && !keys.check({key_of(r)})) continue;
-      const auto lost = decode_ranks(keys.get(key_of(r), kGrace), wish.size);
+      const auto lost = decode_ranks(keys.get(key_of(r), kSettlementGrace), wish.size);
       if (!lost) refuse(wish, "rank " + std::to_string(r));
       survey.hear(r, *lost);
     }
@@ -56,7 +56,7 @@ AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsWish& wish) {
   if (keys.add("first", 1) == 1) {
     keys.set("settled", encode(AgreedSurvivors{wish.limit, survey.members()}));
   }
-  const auto settlement = decode_agreed(keys.get("settled", kGrace), wish.size);
+  const auto settlement = decode_agreed(keys.get("settled", kSettlementGrace), wish.size);
   if (!settlement) refuse(wish, "the rank that settles which ranks are left");
   return *settlement;
 }
