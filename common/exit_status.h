@@ -3,6 +3,8 @@
 // wrong" and "the others never came" from "the training failed". `ddprun --help` and ddprun(1) are
 // made from the table; docs/environment.md explains its rows, and a test compares.
 
+#include <csignal>
+
 namespace ddprun {
 
 inline constexpr int kExitOk = 0;
@@ -36,5 +38,11 @@ inline constexpr const char* kExitElse =
 
 // The shell's code for a program that a signal ended.
 constexpr int exit_code_of_signal(int signal) { return 128 + signal; }
+
+// The signal with which the launching ddprun of --host-discovery withdraws a node whose host is not
+// listed any more. It announces the end like those of --preempt-signal. Sent within one machine
+// only, to a node's launcher by the process that reads what comes from the launching one. A
+// launcher whose node has left a run that goes on elsewhere sends it to its daemon.
+inline constexpr int kLeaveSignal = SIGPWR;
 
 }  // namespace ddprun

@@ -7,11 +7,10 @@
 #include <exception>
 
 #include "common/exit_status.h"
-#include "common/leave_signal.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
+#include "common/system/signals.h"
 #include "common/system/standard_output.h"
-#include "common/system/start_signals.h"
 #include "launcher/checkup/doctor.h"
 #include "launcher/hosts/control_stdin.h"
 #include "launcher/hosts/discovery_run.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agent/health/flight_record.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "common/time.h"
 
 namespace ddprun::agent {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "agent/process/kernel_log.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-#include "common/system/shared_bell.h"
+#include "common/system/threads.h"
 
 namespace ddprun::agent {
 namespace {

@@ -11,7 +11,7 @@
 #include "agent/health/stall_watch.h"
 #include "common/error.h"
 #include "common/progress_page.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "common/ledger/span_text.h"
+#include "common/ledger/place_ledger.h"
 
 namespace ddprun::agent {
 namespace {

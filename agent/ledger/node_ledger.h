@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "common/ledger/place_ledger.h"
-#include "common/ledger/time_bins.h"
+#include "common/ledger/time_parts.h"
 #include "common/sync_counts.h"
 #include "rendezvous/protocol/wire.h"
 

@@ -35,7 +35,7 @@
 #include "agent/verdict/verdict_picture.h"
 #include "agent/window/node_window.h"
 #include "agent/workers/posix_process_host.h"
-#include "common/system/sent_signals.h"
+#include "common/system/signals.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {

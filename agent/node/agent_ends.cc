@@ -17,8 +17,8 @@
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/user_file.h"
-#include "common/text/duration_text.h"
-#include "common/text/terminal_text.h"
+#include "common/text/figures.h"
+#include "common/text/screen.h"
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {

@@ -9,7 +9,7 @@
 #include "agent/node/start_failure.h"
 #include "agent/process/cgroup_values.h"
 #include "common/assert.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 
 namespace ddprun::agent {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 #include "common/time.h"
 
 namespace ddprun::agent {

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "common/system/variable.h"
-#include "common/text/edit_distance.h"
+#include "common/text/words.h"
 
 namespace ddprun::agent {
 namespace {

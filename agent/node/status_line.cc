@@ -2,7 +2,7 @@
 
 #include "agent/output/terminal_facts.h"
 #include "common/assert.h"
-#include "common/system/log_lines.h"
+#include "common/system/log.h"
 
 namespace ddprun::agent {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "common/error.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "common/time.h"
 #include "common/worker_link.h"
 

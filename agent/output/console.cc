@@ -13,7 +13,7 @@
 
 #include "common/assert.h"
 #include "common/system/log.h"
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 
 namespace ddprun::agent {
 namespace {

@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "agent/lines/console_queue.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "common/time.h"
 
 namespace ddprun::agent {

@@ -12,7 +12,7 @@
 
 #include "agent/lines/log_rotation.h"
 #include "common/error.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/system/log.h"
-#include "common/system/own_thread.h"
+#include "common/system/threads.h"
 
 namespace ddprun::agent {
 namespace {

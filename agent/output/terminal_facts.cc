@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/system/variable.h"
-#include "common/text/utf8_locale.h"
+#include "common/text/screen.h"
 
 namespace ddprun::agent {
 TerminalFacts look_at_terminal() {

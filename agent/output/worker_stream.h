@@ -15,7 +15,7 @@
 #include "agent/lines/tail_ring.h"
 #include "agent/output/console_lines.h"
 #include "agent/output/log_writer.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 

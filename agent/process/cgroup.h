@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 

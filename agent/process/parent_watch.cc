@@ -5,7 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
-#include "common/system/pidfd.h"
+#include "common/system/child.h"
 
 namespace ddprun::agent {
 

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 namespace {

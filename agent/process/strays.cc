@@ -11,8 +11,7 @@
 #include <cstdlib>
 
 #include "agent/process/proc_file.h"
-#include "common/system/pidfd.h"
-#include "common/system/refused_call.h"
+#include "common/system/child.h"
 #include "common/time.h"
 
 namespace ddprun::agent {

@@ -6,8 +6,7 @@
 
 #include "common/assert.h"
 #include "common/exit_status.h"
-#include "common/leave_signal.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {

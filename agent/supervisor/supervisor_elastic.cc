@@ -7,7 +7,7 @@
 
 #include "agent/supervisor/supervisor.h"
 #include "common/assert.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 
 namespace ddprun::agent {
 

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "common/tick.h"
+#include "common/time.h"
 #include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {

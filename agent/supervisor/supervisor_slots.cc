@@ -6,8 +6,8 @@
 
 #include "agent/supervisor/supervisor.h"
 #include "common/assert.h"
-#include "common/leave_signal.h"
-#include "common/text/duration_text.h"
+#include "common/exit_status.h"
+#include "common/text/figures.h"
 
 namespace ddprun::agent {
 

@@ -7,7 +7,7 @@
 #include "agent/supervisor/supervisor.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {

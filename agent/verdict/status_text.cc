@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/text/columns.h"
-#include "common/text/figures_text.h"
-#include "common/text/terminal_text.h"
+#include "common/text/figures.h"
+#include "common/text/screen.h"
 
 namespace ddprun::agent {
 namespace {

@@ -5,10 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "common/text/columns.h"
-#include "common/text/duration_text.h"
-#include "common/text/figures_text.h"
-#include "common/text/terminal_text.h"
+#include "common/text/figures.h"
+#include "common/text/screen.h"
 #include "rendezvous/protocol/fault_text.h"
 
 namespace ddprun::agent {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 namespace {

@@ -16,8 +16,8 @@
 #include "agent/workers/exec_hint.h"
 #include "agent/workers/newborn.h"
 #include "common/assert.h"
-#include "common/system/pidfd.h"
-#include "common/system/signals_held.h"
+#include "common/system/child.h"
+#include "common/system/signals.h"
 
 // The C library's second name for clone(). ThreadSanitizer wraps the first and counts the child's
 // start as its own, in memory that is ours: afterwards it would deliver no signal any more.

@@ -9,7 +9,7 @@
 
 #include "agent/workers/end_slots.h"
 #include "agent/workers/process_host.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 

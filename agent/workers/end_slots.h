@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 

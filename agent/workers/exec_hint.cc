@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <string_view>
 
-#include "common/system/unique_fd.h"
-#include "common/text/terminal_text.h"
+#include "common/system/descriptors.h"
+#include "common/text/screen.h"
 
 namespace ddprun::agent {
 namespace {

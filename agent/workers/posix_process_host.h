@@ -15,7 +15,7 @@
 #include "agent/process/strays.h"
 #include "agent/workers/process_host.h"
 #include "agent/workers/spawner.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/system/descriptors.h"
 #include "common/system/limits.h"
-#include "common/system/unique_fd.h"
 #include "common/time.h"
 #include "common/worker_death.h"
 

@@ -20,8 +20,8 @@
 #include <deque>
 
 #include "bench/programs/barrier_talk.h"
+#include "common/system/descriptors.h"
 #include "common/system/limits.h"
-#include "common/system/unique_fd.h"
 
 namespace ddprun::bench {
 namespace {

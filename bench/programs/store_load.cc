@@ -23,8 +23,8 @@
 #include <limits>
 
 #include "bench/programs/store_script.h"
+#include "common/system/descriptors.h"
 #include "common/system/limits.h"
-#include "common/system/unique_fd.h"
 
 namespace ddprun::bench {
 namespace {

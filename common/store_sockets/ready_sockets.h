@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "common/error.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::store {
 

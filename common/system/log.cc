@@ -9,8 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/system/log_lines.h"
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 
 namespace ddprun::log {
 namespace {

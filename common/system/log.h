@@ -2,6 +2,7 @@
 // ddprun's own words to the user: one line each, on standard error, never mixed into workers'
 // output. A daemon can be told to say them as JSON, one object a line.
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -33,5 +34,10 @@ void info(std::string_view text, const Fields& about = {});
 void warning(std::string_view text, const Fields& about = {});
 // Why this program is about to fail.
 void error(std::string_view text, const Fields& about = {});
+
+// For whoever has a line of another kind on the terminal that ddprun's own lines (log.h) go to.
+
+// Called before each line that is said. Empty: nobody is.
+void before_lines(std::function<void()> then);
 
 }  // namespace ddprun::log

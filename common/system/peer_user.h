@@ -13,7 +13,7 @@
 #include <optional>
 #include <string_view>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun {
 

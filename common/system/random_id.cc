@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "common/exit_status.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun {
 namespace {

@@ -13,8 +13,8 @@
 #include <memory>
 
 #include "common/assert.h"
+#include "common/system/descriptors.h"
 #include "common/system/random_id.h"
-#include "common/system/unique_fd.h"
 #include "common/system/user_file.h"
 
 namespace ddprun {

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <utility>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun {
 namespace {

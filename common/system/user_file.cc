@@ -15,8 +15,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "common/system/descriptors.h"
 #include "common/system/random_id.h"
-#include "common/system/unique_fd.h"
 
 namespace ddprun {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "common/system/log.h"
 #include "common/system/standard_output.h"
-#include "common/text/utf8_locale.h"
+#include "common/text/screen.h"
 #include "launcher/checkup/doctor_hosts.h"
 #include "launcher/checkup/far_end.h"
 #include "launcher/checkup/workers.h"

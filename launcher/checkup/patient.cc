@@ -1,6 +1,6 @@
 #include "launcher/checkup/patient.h"
 
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 #include "launcher/doctor/fact_names.h"
 
 namespace ddprun::launcher {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 #include "launcher/ctl/ctl_completion.h"
 #include "launcher/ctl/ctl_help.h"
 #include "launcher/options/option_values.h"

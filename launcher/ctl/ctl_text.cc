@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 #include "launcher/watch/screen_text.h"
 
 namespace ddprun::launcher {

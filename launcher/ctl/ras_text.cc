@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 #include "launcher/ctl/ras_report.h"
 
 namespace ddprun::launcher {

@@ -4,8 +4,7 @@
 #include <array>
 #include <map>
 
-#include "common/text/terminal_text.h"
-#include "common/text/wrapped_text.h"
+#include "common/text/screen.h"
 #include "launcher/doctor/amounts.h"
 
 namespace ddprun::doctor {

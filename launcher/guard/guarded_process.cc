@@ -13,8 +13,8 @@
 
 #include "agent/process/cgroup_values.h"
 #include "common/exit_status.h"
+#include "common/system/child.h"
 #include "common/system/limits.h"
-#include "common/system/pidfd.h"
 #include "launcher/guard/guardian_signals.h"
 
 namespace ddprun::launcher {

@@ -5,7 +5,7 @@
 #include <csignal>
 
 #include "common/error.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "launcher/guard/guardian.h"
 
 namespace ddprun::launcher {

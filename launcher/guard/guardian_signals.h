@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "common/system/refused_call.h"
-#include "common/system/unique_fd.h"
+#include "common/system/child.h"
+#include "common/system/descriptors.h"
 #include "launcher/guard/guardian_policy.h"
 
 namespace ddprun::launcher {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/leave_signal.h"
+#include "common/exit_status.h"
 #include "common/system/secrets.h"
 #include "common/time.h"
 #include "launcher/guard/guardian_signals.h"

@@ -5,7 +5,7 @@
 
 #include "common/assert.h"
 #include "common/exit_status.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 
 namespace ddprun::launcher {
 namespace {

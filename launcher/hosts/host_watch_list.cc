@@ -5,7 +5,7 @@
 
 #include "common/assert.h"
 #include "common/exit_status.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 #include "launcher/hosts/host_lines.h"
 #include "launcher/hosts/host_watch.h"
 

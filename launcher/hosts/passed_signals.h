@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <sys/signalfd.h>
 
-#include "common/system/refused_call.h"
-#include "common/system/unique_fd.h"
+#include "common/system/child.h"
+#include "common/system/descriptors.h"
 #include "launcher/guard/guardian_signals.h"
 
 namespace ddprun::launcher {

@@ -10,7 +10,7 @@
 #include <csignal>
 
 #include "common/exit_status.h"
-#include "common/system/pidfd.h"
+#include "common/system/child.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::launcher {
 

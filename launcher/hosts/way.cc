@@ -4,8 +4,7 @@
 #include <filesystem>
 
 #include "common/system/random_id.h"
-#include "common/text/host_text.h"
-#include "common/text/shell_quote.h"
+#include "common/text/words.h"
 #include "launcher/hosts/orders.h"
 #include "launcher/options/hosts.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/exit_status.h"
-#include "common/text/wrapped_text.h"
+#include "common/text/screen.h"
 #include "launcher/options/flags.h"
 
 namespace ddprun::launcher {

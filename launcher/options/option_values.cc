@@ -10,7 +10,7 @@
 #include <csignal>
 #include <utility>
 
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -4,8 +4,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "common/text/columns.h"
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_values.h"

@@ -4,9 +4,9 @@
 #include <functional>
 #include <map>
 
-#include "common/text/columns.h"
-#include "common/text/duration_text.h"
-#include "common/text/shell_quote.h"
+#include "common/text/figures.h"
+#include "common/text/screen.h"
+#include "common/text/words.h"
 
 namespace ddprun::launcher {
 namespace {

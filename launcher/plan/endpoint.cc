@@ -11,11 +11,11 @@
 
 #include "agent/workers/birth.h"
 #include "common/assert.h"
-#include "common/leave_signal.h"
+#include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
-#include "common/text/host_text.h"
+#include "common/text/words.h"
 #include "rendezvous/net/listen_socket.h"
 
 namespace ddprun::launcher {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/error.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "launcher/guard/guardian.h"
 #include "launcher/plan/plan.h"
 

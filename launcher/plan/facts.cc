@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/text/host_text.h"
+#include "common/text/words.h"
 
 namespace ddprun::launcher {
 

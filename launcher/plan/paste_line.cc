@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/assert.h"
-#include "common/text/shell_quote.h"
+#include "common/text/words.h"
 #include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "common/assert.h"
-#include "common/text/duration_text.h"
-#include "common/text/host_text.h"
+#include "common/text/figures.h"
+#include "common/text/words.h"
 #include "launcher/options/option_values.h"
 #include "launcher/plan/facts.h"
 

@@ -11,8 +11,8 @@
 #include <csignal>
 #include <sstream>
 
-#include "common/system/unique_fd.h"
-#include "common/text/host_text.h"
+#include "common/system/descriptors.h"
+#include "common/text/words.h"
 #include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {

@@ -17,8 +17,8 @@
 #include <sstream>
 
 #include "agent/node/command.h"
-#include "common/system/unique_fd.h"
-#include "common/text/shell_quote.h"
+#include "common/system/descriptors.h"
+#include "common/text/words.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/hash.h"
 #include "launcher/probe/probe.h"

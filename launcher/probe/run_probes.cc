@@ -10,9 +10,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "common/system/reap.h"
-#include "common/system/unique_fd.h"
-#include "common/text/duration_text.h"
+#include "common/system/child.h"
+#include "common/system/descriptors.h"
+#include "common/text/figures.h"
 #include "launcher/probe/probe.h"
 
 namespace ddprun::doctor {

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/system/descriptors.h"
 #include "common/system/random_id.h"
-#include "common/system/unique_fd.h"
 #include "common/system/variable.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/probe.h"

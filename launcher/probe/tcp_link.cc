@@ -14,7 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/text/host_text.h"
+#include "common/text/words.h"
 #include "launcher/plan/resolve_name.h"
 #include "launcher/probe/tcp_link_io.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "common/time.h"
 
 namespace ddprun::doctor {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "common/time.h"
 
 namespace ddprun::doctor {

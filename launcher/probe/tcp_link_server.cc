@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "common/system/reap.h"
+#include "common/system/child.h"
 #include "launcher/probe/tcp_link.h"
 #include "launcher/probe/tcp_link_io.h"
 

@@ -15,7 +15,7 @@
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
 #include "common/system/user_file.h"
-#include "common/text/host_text.h"
+#include "common/text/words.h"
 #include "launcher/guard/keeper.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"

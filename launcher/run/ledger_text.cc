@@ -4,8 +4,8 @@
 #include <array>
 #include <vector>
 
-#include "common/text/figures_text.h"
-#include "common/text/wrapped_text.h"
+#include "common/text/figures.h"
+#include "common/text/screen.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "common/exit_status.h"
 #include "common/system/user_file.h"
-#include "common/text/shell_quote.h"
+#include "common/text/words.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "common/text/wrapped_text.h"
+#include "common/text/screen.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-#include "common/text/wrapped_text.h"
+#include "common/text/screen.h"
 #include "launcher/run/report_columns.h"
 
 namespace ddprun::launcher {

@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "common/system/descriptors.h"
 #include "common/system/standard_output.h"
-#include "common/system/unique_fd.h"
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/rank_process.h"
 #include "launcher/watch/screen_text.h"

@@ -7,11 +7,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "common/text/duration_text.h"
-#include "common/text/figures_text.h"
-#include "common/text/shell_quote.h"
-#include "common/text/terminal_text.h"
-#include "common/text/wrapped_text.h"
+#include "common/text/figures.h"
+#include "common/text/screen.h"
+#include "common/text/words.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "agent/process/proc_file.h"
 #include "common/system/log.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 #include "launcher/watch/screen_text.h"
 #include "launcher/watch/window_client.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "common/text/figures_text.h"
-#include "common/text/terminal_text.h"
+#include "common/text/figures.h"
+#include "common/text/screen.h"
 
 namespace ddprun::launcher {
 namespace {

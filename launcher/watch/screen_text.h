@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/ledger/time_parts.h"
-#include "common/text/columns.h"
+#include "common/text/screen.h"
 
 namespace ddprun::launcher {
 

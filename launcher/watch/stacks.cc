@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "agent/process/proc_file.h"
-#include "common/system/reap.h"
+#include "common/system/child.h"
+#include "common/system/descriptors.h"
 #include "common/system/standard_output.h"
-#include "common/system/unique_fd.h"
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 #include "common/time.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/rank_process.h"

@@ -9,7 +9,7 @@
 #include <csignal>
 
 #include "common/system/variable.h"
-#include "common/text/utf8_locale.h"
+#include "common/text/screen.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "launcher/watch/screen_text.h"
 
 namespace ddprun::launcher {

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/text/duration_text.h"
-#include "common/text/figures_text.h"
-#include "common/text/terminal_text.h"
-#include "common/text/wrapped_text.h"
+#include "common/text/figures.h"
+#include "common/text/screen.h"
 #include "launcher/watch/top_help.h"
 
 namespace ddprun::launcher {

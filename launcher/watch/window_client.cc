@@ -15,9 +15,9 @@
 
 #include "agent/process/proc_file.h"
 #include "common/assert.h"
-#include "common/system/unique_fd.h"
-#include "common/text/shell_quote.h"
-#include "common/text/terminal_text.h"
+#include "common/system/descriptors.h"
+#include "common/text/screen.h"
+#include "common/text/words.h"
 #include "common/time.h"
 
 namespace ddprun::launcher {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 
 namespace ddprun::rendezvous {
 namespace {

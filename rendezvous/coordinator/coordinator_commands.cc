@@ -5,8 +5,8 @@
 #include <csignal>
 #include <utility>
 
-#include "common/text/duration_text.h"
-#include "common/text/terminal_text.h"
+#include "common/text/figures.h"
+#include "common/text/screen.h"
 #include "rendezvous/coordinator/coordinator.h"
 
 namespace ddprun::rendezvous {

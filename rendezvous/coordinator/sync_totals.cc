@@ -1,6 +1,6 @@
 #include "rendezvous/coordinator/sync_totals.h"
 
-#include "common/late_phase.h"
+#include "common/sync_counts.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,7 +1,7 @@
 #include "rendezvous/daemon/c10d_port.h"
 
 #include "common/system/log.h"
-#include "common/text/host_text.h"
+#include "common/text/words.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "common/text/host_text.h"
+#include "common/text/words.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -11,13 +11,13 @@
 
 #include "common/error.h"
 #include "common/exit_status.h"
+#include "common/system/descriptors.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
+#include "common/system/signals.h"
 #include "common/system/standard_output.h"
-#include "common/system/start_signals.h"
-#include "common/system/unique_fd.h"
-#include "common/text/host_text.h"
+#include "common/text/words.h"
 #include "rendezvous/daemon/service.h"
 
 #ifndef DDPRUN_VERSION

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/text/host_text.h"
+#include "common/text/words.h"
 #include "rendezvous/daemon/metrics_page.h"
 
 namespace ddprun::rendezvous {

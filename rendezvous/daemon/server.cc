@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/system/clock_name.h"
 #include "common/system/log.h"
+#include "common/time.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -9,9 +9,8 @@
 #include <utility>
 
 #include "common/exit_status.h"
-#include "common/leave_signal.h"
 #include "common/system/secrets.h"
-#include "common/system/sent_signals.h"
+#include "common/system/signals.h"
 #include "rendezvous/daemon/operations.h"
 #include "rendezvous/daemon/server.h"
 #include "rendezvous/etcd/etcd_history.h"

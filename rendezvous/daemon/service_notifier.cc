@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "common/error.h"
+#include "common/system/descriptors.h"
 #include "common/system/log.h"
-#include "common/system/unique_fd.h"
 #include "common/system/variable.h"
 
 namespace ddprun::rendezvous {

@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "common/ledger/time_bins.h"
+#include "common/ledger/time_parts.h"
 #include "rendezvous/ledger/findings.h"
 #include "rendezvous/ledger/losses.h"
 #include "rendezvous/protocol/fault_text.h"

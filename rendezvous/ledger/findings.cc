@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/text/duration_text.h"
-#include "common/text/figures_text.h"
+#include "common/text/figures.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/ledger/span_text.h"
+#include "common/ledger/place_ledger.h"
 
 namespace ddprun::rendezvous {
 namespace {

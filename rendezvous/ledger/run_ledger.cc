@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "common/assert.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "common/system/spare_descriptor.h"
+#include "common/system/descriptors.h"
 #include "rendezvous/net/listen_socket.h"
 
 namespace ddprun::rendezvous {

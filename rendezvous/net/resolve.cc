@@ -9,7 +9,7 @@
 #include <system_error>
 #include <thread>
 
-#include "common/system/own_thread.h"
+#include "common/system/threads.h"
 
 namespace ddprun::rendezvous {
 namespace {

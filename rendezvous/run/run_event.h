@@ -4,7 +4,7 @@
 #include <string>
 #include <variant>
 
-#include "common/tick.h"
+#include "common/time.h"
 #include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous {
@@ -45,7 +45,7 @@ struct RunAction {
   DaemonMessage message;
 };
 
-// When an agent noticed something: microseconds on a clock (common/system/clock_name.h).
+// When an agent noticed something: microseconds on a clock (common/time.h).
 struct Moment {
   std::int64_t noticed = 0;
   std::string clock{};

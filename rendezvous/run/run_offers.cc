@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/assert.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {

@@ -1,6 +1,6 @@
 // What a Run says: to people who wait, in traces and in failed tests.
 
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {

@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "common/assert.h"
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 
 namespace ddprun::rendezvous {
 namespace {

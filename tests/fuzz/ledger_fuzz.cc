@@ -3,8 +3,7 @@
 #include "tests/fuzz/ledger_fuzz.h"
 
 #include "common/assert.h"
-#include "common/ledger/span_text.h"
-#include "common/ledger/time_bins.h"
+#include "common/ledger/place_ledger.h"
 #include "common/ledger/time_parts.h"
 
 namespace ddprun::fuzz {

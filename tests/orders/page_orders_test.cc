@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "agent/health/progress_files.h"
-#include "common/system/shared_bell.h"
+#include "common/system/threads.h"
 #include "tests/orders/explorer.h"
 #include "worker_sdk/worker/agents_ear.h"
 

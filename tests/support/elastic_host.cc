@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "common/system/pidfd.h"
+#include "common/system/child.h"
 
 namespace ddprun::test {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "common/worker_link.h"
 #include "worker_sdk/store/store_host.h"
 

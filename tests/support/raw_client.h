@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::test {
 

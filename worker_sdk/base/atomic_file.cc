@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "ddprun/error.h"
 
 namespace ddprun {

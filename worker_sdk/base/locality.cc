@@ -9,7 +9,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "common/system/pidfd.h"
+#include "common/system/child.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/system/own_thread.h"
+#include "common/system/threads.h"
 #include "ddprun/error.h"
 
 namespace ddprun::worker_sdk {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "ddprun/objects.h"
 #include "worker_sdk/base/checksum.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"

@@ -12,7 +12,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "common/system/signals_held.h"
+#include "common/system/signals.h"
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/base/system_limits.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace gloo {
 class Context;

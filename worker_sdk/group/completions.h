@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <mutex>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "worker_sdk/base/system_limits.h"
 
 namespace ddprun::worker_sdk {

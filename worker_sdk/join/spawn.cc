@@ -1,8 +1,8 @@
 // spawn(): forks, watches, ends. A child is told the port of the store through a pipe, as the store
 // must not have a thread before the last fork; through another one it says what it threw.
 
+#include "common/system/child.h"
 #include "ddprun/spawn.h"
-#include "common/system/pidfd.h"
 
 #include <fcntl.h>
 #include <poll.h>

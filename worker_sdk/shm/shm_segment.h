@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::worker_sdk {
 

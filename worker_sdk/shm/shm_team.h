@@ -20,7 +20,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "ddprun/error.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/shm/shm_segment.h"

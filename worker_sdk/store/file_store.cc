@@ -13,7 +13,7 @@
 #include <mutex>
 
 #include "common/store/store_table.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "ddprun/store.h"
 #include "worker_sdk/base/retry.h"
 

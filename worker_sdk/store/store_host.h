@@ -8,9 +8,8 @@
 #include <thread>
 
 #include "common/store_sockets/store_clients.h"
+#include "common/system/descriptors.h"
 #include "common/system/peer_user.h"
-#include "common/system/spare_descriptor.h"
-#include "common/system/unique_fd.h"
 #include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::worker_sdk {
 

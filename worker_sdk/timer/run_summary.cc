@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "common/late_phase.h"
+#include "common/sync_counts.h"
 
 namespace ddprun::worker_sdk {
 namespace {

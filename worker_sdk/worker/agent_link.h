@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "common/worker_link.h"
 #include "ddprun/error.h"
 #include "worker_sdk/base/fork_count.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "common/system/shared_bell.h"
+#include "common/system/threads.h"
 #include "worker_sdk/base/fork_count.h"
 #include "worker_sdk/base/system_limits.h"
 

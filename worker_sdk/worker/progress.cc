@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::worker_sdk {
 namespace {

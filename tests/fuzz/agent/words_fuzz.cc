@@ -12,7 +12,7 @@
 #include "agent/lines/line_format.h"
 #include "agent/output/last_words.h"
 #include "common/assert.h"
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::fuzz {

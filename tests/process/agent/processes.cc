@@ -14,7 +14,7 @@
 
 #include "agent/process/strays.h"
 #include "agent/workers/birth.h"
-#include "common/system/pidfd.h"
+#include "common/system/child.h"
 #include "common/system/random_id.h"
 
 namespace ddprun::test {

@@ -16,7 +16,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "ddprun/crash_report.h"
 #include "worker_sdk/worker/crash_text.h"
 

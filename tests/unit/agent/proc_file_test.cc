@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/system/child.h"
 #include "common/system/random_id.h"
-#include "common/system/reap.h"
 
 namespace ddprun::agent {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "tests/support/ranks.h"
 
 namespace ddprun::agent {

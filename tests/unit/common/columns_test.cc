@@ -1,8 +1,7 @@
-#include "common/text/columns.h"
+#include "common/text/screen.h"
 
 #include <catch2/catch.hpp>
 
-#include "common/text/utf8.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/text/duration_text.h"
+#include "common/text/figures.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "common/text/host_text.h"
+#include "common/text/words.h"
 
 #include <catch2/catch.hpp>
 #include <string>

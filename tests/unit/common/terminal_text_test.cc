@@ -1,10 +1,9 @@
-#include "common/text/terminal_text.h"
+#include "common/text/screen.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 #include <string>
 
-#include "common/text/utf8_locale.h"
 
 namespace ddprun {
 namespace {

@@ -12,8 +12,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/system/descriptors.h"
 #include "common/system/random_id.h"
-#include "common/system/unique_fd.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/text/wrapped_text.h"
+#include "common/text/screen.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "common/text/shell_quote.h"
+#include "common/text/words.h"
 #include "launcher/plan/plan.h"
 #include "tests/support/command_line.h"
 

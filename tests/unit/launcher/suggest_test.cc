@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/text/edit_distance.h"
+#include "common/text/words.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/ledger/time_bins.h"
+#include "common/ledger/time_parts.h"
 
 namespace ddprun::agent {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/text/wrapped_text.h"
+#include "common/text/screen.h"
 #include "launcher/page/report_page.h"
 #include "launcher/run/ledger_text.h"
 

@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "common/ledger/span_text.h"
 
 namespace ddprun {
 namespace {

@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "common/ledger/span_text.h"
-#include "common/ledger/time_bins.h"
-#include "common/text/figures_text.h"
+#include "common/ledger/place_ledger.h"
+#include "common/ledger/time_parts.h"
+#include "common/text/figures.h"
 #include "tests/fuzz/ledger_fuzz.h"
 
 namespace ddprun {

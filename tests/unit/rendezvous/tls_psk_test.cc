@@ -11,7 +11,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "rendezvous/net/channel.h"
 
 namespace ddprun::rendezvous {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::store {
 namespace {

@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "agent/supervisor/supervisor.h"
-#include "common/leave_signal.h"
+#include "common/exit_status.h"
 
 namespace ddprun::agent {
 namespace {

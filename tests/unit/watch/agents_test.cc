@@ -14,7 +14,7 @@
 #include <fstream>
 
 #include "agent/process/proc_file.h"
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "launcher/watch/rank_process.h"
 #include "launcher/watch/window_client.h"
 

@@ -14,7 +14,7 @@
 #include <mutex>
 #include <thread>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "worker_sdk/gloo/gloo_sockets.h"
 
 namespace ddprun::worker_sdk {

@@ -16,7 +16,7 @@
 #include <future>
 #include <mutex>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <map>
 
-#include "common/system/unique_fd.h"
+#include "common/system/descriptors.h"
 #include "tests/support/ranks.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/group/work_queue.h"

@@ -1,4 +1,4 @@
-#include "common/system/clock_name.h"
+#include "common/time.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,77 @@
 #pragma once
+// Signals as messages that name their sender: blocked from the construction on, for this thread and
+// those that it starts, and read from a descriptor. Agents and the daemon that a launcher started
+// obey their launcher by it: a batch system may signal every process of a job step, and what is
+// meant for the launcher reaches them as well, once from there and once from their launcher.
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "common/error.h"
+#include "common/exit_status.h"
+#include "common/system/descriptors.h"
+
+namespace ddprun {
+
+struct SentSignal {
+  int signal = 0;  // 0: none is waiting.
+  int sender = 0;  // Its process; 0: the kernel, or a process that this one cannot name.
+};
+
+class SentSignals {
+ public:
+  static Result<SentSignals> hold(const std::vector<int>& signals) {
+    sigset_t held;
+    ::sigemptyset(&held);
+    for (const int signal : signals) ::sigaddset(&held, signal);
+    ::sigprocmask(SIG_BLOCK, &held, nullptr);
+    SentSignals sent;
+    sent.fd_ = UniqueFd(::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!sent.fd_) return errno_failure("opening a descriptor for signals");
+    return sent;
+  }
+
+  // Another descriptor of the same, for a loop that closes what it watches: readable while a signal
+  // waits.
+  int watched() const { return ::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0); }
+
+  SentSignal next() const {
+    signalfd_siginfo info{};
+    if (::read(fd_.get(), &info, sizeof info) != sizeof info) return {};
+    return {static_cast<int>(info.ssi_signo), static_cast<int>(info.ssi_pid)};
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+// While one lives, its thread gets no signal, but for those of its own faults, which a program that
+// blocks them could not report; what is started meanwhile inherits that.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    ::sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) {
+      ::sigdelset(&all, fault);
+    }
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 // The signals of a program between its first instruction and the handlers that it installs later.
 // Included by the file of main() alone, which calls start_signals() first.
 //
@@ -10,17 +83,6 @@
 // - GuardianSignals and asio's signal_set take over from there.
 //
 // A child that executes another program has none of it.
-
-#include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <initializer_list>
-#include <vector>
-
-#include "common/exit_status.h"
-
-namespace ddprun {
 
 namespace start_signals_detail {
 

@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "common/time.h"
 
 namespace ddprun {
 
@@ -16,5 +19,12 @@ std::string rate_text(double value);       // "1.38", "12.5", "230": of steps in
 std::string took_text(std::chrono::microseconds time);
 // Of several ranks together: "5,251 rank-s", "12.4 rank-h".
 std::string rank_time_text(std::chrono::microseconds time);
+
+// Counts, numbers and durations as people say them: "1 node", "3 nodes", "2.5 s".
+std::string number_of(int n, const char* thing);
+std::string seconds_text(Milliseconds duration);
+
+// "0-2, 5" for {0, 1, 2, 5}; `numbers` are in order.
+std::string ranges_text(const std::vector<int>& numbers);
 
 }  // namespace ddprun

@@ -1,0 +1,28 @@
+#pragma once
+// How near a mistyped word comes to a known one. Pure.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+// How many letters must be inserted, dropped, changed or swapped with their neighbour to make `b`
+// of `a`.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+// `text` as one word of a POSIX shell.
+std::string shell_quote(std::string_view text);
+
+// What a host's name or address says by itself. Pure.
+
+// "localhost", 127.0.0.0/8 written in digits and dots, or ::1. Looks no name up.
+bool is_loopback(std::string_view host);
+
+// Of ASCII letters, as host names are compared.
+bool equal_names(std::string_view a, std::string_view b);
+
+// An address, not a name.
+bool is_numeric(std::string_view host);
+
+}  // namespace ddprun
