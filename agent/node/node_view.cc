@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "rendezvous/ledger/rank_status.h"
+#include "rendezvous/ledger/findings.h"
 
 namespace ddprun::agent {
 

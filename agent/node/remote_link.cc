@@ -21,7 +21,7 @@ constexpr int kBeatsInSilence = 2 * rendezvous::kBeatsInTimeout;  // The daemon 
 constexpr Milliseconds kTickLateMax{100};
 // How long we stay with a daemon that says nothing though its host answers.
 constexpr Milliseconds kStandstillMax{60'000};
-constexpr int kRoundTripsInSilence = 20;  // As for the daemon, see rendezvous/run/run_silence.cc.
+constexpr int kRoundTripsInSilence = 20;  // As for the daemon, see rendezvous/run/run.cc.
 
 class RemoteLink : public DaemonLink {
  public:

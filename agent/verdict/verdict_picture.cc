@@ -7,7 +7,7 @@
 
 #include "common/text/figures.h"
 #include "common/text/screen.h"
-#include "rendezvous/protocol/fault_text.h"
+#include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
 namespace {

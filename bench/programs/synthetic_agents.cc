@@ -22,9 +22,9 @@
 
 #include "common/system/limits.h"
 #include "common/system/random_id.h"
-#include "rendezvous/net/handshake.h"
+#include "rendezvous/net/channel.h"
 #include "rendezvous/net/link.h"
-#include "rendezvous/net/listen_socket.h"
+#include "rendezvous/net/listener.h"
 #include "rendezvous/protocol/wire.h"
 
 namespace ddprun::bench {

@@ -16,7 +16,7 @@
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/text/words.h"
-#include "rendezvous/net/listen_socket.h"
+#include "rendezvous/net/listener.h"
 
 namespace ddprun::launcher {
 namespace {

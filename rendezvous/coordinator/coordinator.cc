@@ -1,10 +1,13 @@
 #include "rendezvous/coordinator/coordinator.h"
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "common/assert.h"
+#include "common/text/figures.h"
 #include "common/text/screen.h"
+#include "rendezvous/journal/journal.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -299,6 +302,311 @@ bool Coordinator::over() const {
     any = true;
   }
   return any;
+}
+
+// The part of Coordinator that answers operators. Their links say one Command, get their answer and
+// are hung up on; they are no agents.
+
+namespace {
+
+constexpr std::size_t kNamedMax = 20;  // In a list for people.
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i == kNamedMax) return text + ", and " + std::to_string(names.size() - i) + " more";
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return text;
+}
+
+// "10 min", "90 s".
+std::string limit_text(Milliseconds limit) {
+  const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(limit);
+  if (minutes.count() == 0 || minutes != limit) return seconds_text(limit);
+  return std::to_string(minutes.count()) + " min";
+}
+
+Failure refused(std::string why) { return {Errc::kNotFound, std::move(why)}; }
+
+}  // namespace
+
+DaemonStatus Coordinator::status(TimePoint now) const {
+  DaemonStatus status;
+  for (const auto& [run_id, run] : runs_) {
+    status.runs.push_back(run.status(now));
+    status.runs.back().run_id = run_id;
+    add_ledger(status.runs.back(), now);
+  }
+  return status;
+}
+
+void Coordinator::answer(LinkId link, const Command& command) {
+  ++counters_.commands;
+  const Result<std::string> done = obey(command);
+  if (!done) {
+    actions_.push_back(Send{link, encode(Answer{.error = done.error().context})});
+  } else {
+    std::size_t at = 0;
+    do {
+      const std::string piece = done->substr(at, kTextPieceBytes);
+      at += piece.size();
+      actions_.push_back(Send{link, encode(Answer{.text = piece, .more = at < done->size()})});
+    } while (at < done->size());
+  }
+  actions_.push_back(Hangup{link, ""});
+}
+
+Result<std::string> Coordinator::obey(const Command& command) {
+  if (command.version != kProtocolVersion) {
+    counters_.refused.add(Refusal::kOtherVersion);
+    return refused("this daemon speaks protocol version " + std::to_string(kProtocolVersion) +
+                   ", ddprunctl version " + std::to_string(command.version) +
+                   "; install the same ddprun on both sides");
+  }
+  if (command.verb == Command::Verb::kHistory) return history(command);
+  if (command.verb == Command::Verb::kReport && has_ended(command.run_id)) {
+    if (auto account = past_.account(command.run_id)) return *std::move(account);
+  }
+  if (!command.run_id.empty() && !runs_.contains(command.run_id)) {
+    std::vector<std::string> known;
+    for (const auto& [run_id, run] : runs_) known.push_back(run_id);
+    return refused("there is no run '" + command.run_id + "' here; " +
+                   (known.empty() ? "there is none at all" : "there are: " + listed(known)));
+  }
+  switch (command.verb) {
+    case Command::Verb::kStatus:
+    case Command::Verb::kWatch: {
+      DaemonStatus all = command.verb == Command::Verb::kWatch ? watched(now_) : status(now_);
+      if (!command.run_id.empty()) {
+        std::erase_if(all.runs, [&](const auto& run) { return run.run_id != command.run_id; });
+      }
+      return encode(all);
+    }
+    case Command::Verb::kDrain: return drain(command);
+    case Command::Verb::kCancel: return cancel(command);
+    case Command::Verb::kResize: return resize(command);
+    case Command::Verb::kHistory: break;  // Asked before: its runs are not among runs_.
+    case Command::Verb::kReport: {
+      auto account = this->account(command.run_id, now_);
+      if (!account) return refused("name the run to report on");
+      return *std::move(account);
+    }
+  }
+  return refused("unknown command");
+}
+
+// A node that one means by its id or by its host, as "host (id) of run".
+Result<std::string> Coordinator::drain(const Command& command) {
+  struct Found {
+    std::string run_id;
+    NodeId node;
+  };
+  std::vector<Found> found;
+  std::vector<std::string> names, all;
+  for (const RunStatus& run : status(now_).runs) {
+    if (!command.run_id.empty() && run.run_id != command.run_id) continue;
+    if (run.state == "closing" || run.state == "ended") continue;
+    for (const NodeStatus& node : run.nodes) {
+      const std::string name = node.host + " (" + node.id + ") of run '" + run.run_id + "'";
+      all.push_back(name);
+      if (node.id != command.node && node.host != command.node) continue;
+      found.push_back({run.run_id, node.id});
+      names.push_back(name);
+    }
+  }
+  if (found.empty()) {
+    return refused("there is no node '" + command.node + "' in a run that has not ended; " +
+                   (all.empty() ? "there is none at all" : "there are: " + listed(all)));
+  }
+  if (found.size() > 1) {
+    return refused("'" + command.node + "' may be " + listed(names) +
+                   "; name one by its id, or the run too");
+  }
+  const Run& run = runs_.at(found[0].run_id);
+  if (run.is_last_holder(found[0].node) && !command.force) {
+    return refused(names[0] +
+                   " has the only workers that have the state of this job; without them it begins "
+                   "again, with its checkpoint if it has one. To drain the node all the same, add "
+                   "--force");
+  }
+  const bool waits = run.waits_without(found[0].node);
+  const std::string limit = limit_text(run.join_timeout());
+  step(found[0].run_id, {found[0].node, Drain{plain_line(command.reason)}});
+  return names[0] + " is drained: the run " +
+         (waits ? "waits " + limit + " for another node" : "continues without it");
+}
+
+Result<std::string> Coordinator::resize(const Command& command) {
+  const auto run = runs_.find(command.run_id);
+  if (run == runs_.end()) return refused("name the run to resize");
+  const std::string name = "run '" + command.run_id + "'";
+  const Run::State state = run->second.state();
+  if (state == Run::State::kClosing || state == Run::State::kEnded) {
+    return refused(name + " is over already");
+  }
+  const RunStatus status = run->second.status(now_);
+  if (status.nnodes_max == 0) return refused("no node has joined " + name + " yet");
+  if (command.nodes < status.nnodes_min || command.nodes > status.nnodes_max) {
+    return refused(name + " was started for " + std::to_string(status.nnodes_min) + " to " +
+                   std::to_string(status.nnodes_max) + " nodes (--nnodes)");
+  }
+  step(command.run_id, {"", Resize{command.nodes, plain_line(command.reason)}});
+  return name + " is resized to " + number_of(command.nodes, "node");
+}
+
+Result<std::string> Coordinator::cancel(const Command& command) {
+  const auto run = runs_.find(command.run_id);
+  if (run == runs_.end()) return refused("name the run to cancel");
+  const Run::State state = run->second.state();
+  if (state == Run::State::kClosing || state == Run::State::kEnded) {
+    // It might still open again, were its failure excused; nobody wants that any more.
+    if (state == Run::State::kClosing)
+      step(command.run_id, {"", Cancel{SIGTERM, plain_line(command.reason)}});
+    return refused("run '" + command.run_id + "' is over already: " + run->second.verdict()->text);
+  }
+  step(command.run_id, {"", Cancel{SIGTERM, plain_line(command.reason)}});
+  return "run '" + command.run_id + "' is cancelled; its workers are being stopped";
+}
+
+// What the Coordinator remembers beyond its own life, and what it forgets while it lives.
+
+namespace {
+
+// Whoever asks what became of a run does so soon; a daemon that serves for years forgets the rest.
+constexpr std::chrono::hours kRemembered{1};
+
+Replay replayed(const Journal& journal) {
+  Replay replay;
+  for (const JournalEntry& entry : journal.entries) {
+    const bool taken = replay.take(entry);
+    DDPRUN_ASSERT(taken);  // decode_journal() has seen to that.
+  }
+  return replay;
+}
+
+}  // namespace
+
+void Coordinator::load(const Journal& journal) { restore(replayed(journal)); }
+
+void Coordinator::replay(const Journal& journal, TimePoint now, const std::string& clock) {
+  Replay last = replayed(journal);
+  if (last.clock != clock || last.now > now) last.rebase(now);
+  last.now = now;
+  if (last.clock != clock) records_ += encode_record(ClockChange{clock, now});
+  last.clock = clock;
+  restore(std::move(last));
+  // Nobody hears what follows from it; whoever finds us says where it stands and is answered.
+  (void)on_recovered(now);
+  for (const auto& [run_id, run] : runs_) note_idle(run_id, run);
+}
+
+void Coordinator::restore(Replay last) {
+  DDPRUN_ASSERT(runs_.empty() && peers_.empty() && due_.empty());
+  std::erase_if(last.runs, [](const auto& run) { return run.second.blank(); });
+  runs_ = std::move(last.runs);
+  now_ = last.now;
+  clock_ = std::move(last.clock);
+  for (const auto& [run_id, run] : runs_) schedule(run_id, run);
+}
+
+std::vector<LinkAction> Coordinator::on_recovered(TimePoint now) {
+  enter(now);
+  for (auto& [run_id, run] : runs_) {
+    if (run.state() == Run::State::kEnded) continue;
+    step(run_id, {"", Recovered{}});
+    const auto links = links_.find(run_id);
+    if (links == links_.end()) continue;
+    // Who is still connected need not find us again.
+    std::set<NodeId> here;  // In an order that does not depend on the memory's layout.
+    for (const auto& [node, link] : links->second) here.insert(node);
+    for (const NodeId& node : here) {
+      if (run.misses(node)) step(run_id, {node, Returned{}});
+    }
+  }
+  return std::exchange(actions_, {});
+}
+
+std::string Coordinator::snapshot(TimePoint now) const {
+  std::string records;
+  if (!clock_.empty()) records += encode_record(ClockChange{clock_, now});
+  for (const auto& [run_id, run] : runs_) {
+    if (!run.blank()) records += encode_record(RunSnapshot{run_id, now, run});
+  }
+  return records;
+}
+
+bool Coordinator::has_links(const std::string& run_id) const {
+  return links_.contains(run_id);  // No entry there is empty.
+}
+
+void Coordinator::note_idle(const std::string& run_id, const Run& run) {
+  if (run.state() != Run::State::kEnded || has_links(run_id)) return note_busy(run_id);
+  if (idle_since_.try_emplace(run_id, now_).second) idle_.emplace(now_, run_id);
+}
+
+void Coordinator::note_busy(const std::string& run_id) {
+  const auto since = idle_since_.find(run_id);
+  if (since == idle_since_.end()) return;
+  idle_.erase({since->second, run_id});
+  idle_since_.erase(since);
+}
+
+// A run that nobody has joined yet, or whose first nodes went again. Nothing of it was recorded
+// that its next node would not say again.
+void Coordinator::forget_blank(const std::string& run_id) {
+  const auto run = runs_.find(run_id);
+  if (run != runs_.end() && run->second.blank() && !has_links(run_id)) erase(run_id);
+}
+
+void Coordinator::forget_idle() {
+  while (!idle_.empty() && now_ - idle_.begin()->first >= kRemembered) {
+    const std::string run_id = idle_.begin()->second;
+    DDPRUN_ASSERT(runs_.at(run_id).state() == Run::State::kEnded);
+    step(run_id, {"", Begin{}});  // Recorded: who replays must forget it at the same point.
+    erase(run_id);
+  }
+}
+
+void Coordinator::erase(const std::string& run_id) {
+  DDPRUN_ASSERT(runs_.contains(run_id) && !has_links(run_id));
+  schedule(run_id, Run());
+  note_busy(run_id);
+  sync_.erase(run_id);
+  ledgers_.erase(run_id);
+  compare_waiting(run_id);
+  runs_.erase(run_id);
+}
+
+void Coordinator::check_invariants() const {
+  DDPRUN_ASSERT(actions_.empty());
+  std::size_t linked = 0;
+  for (const auto& [run_id, links] : links_) {
+    DDPRUN_ASSERT(!links.empty());
+    linked += links.size();
+    for (const auto& [node, link] : links) {
+      const Peer& peer = peers_.at(link);
+      DDPRUN_ASSERT(peer.run_id == run_id && peer.node == node);
+    }
+  }
+  DDPRUN_ASSERT(linked == peers_.size());
+  DDPRUN_ASSERT(due_.size() == due_of_.size() && idle_.size() == idle_since_.size());
+  for (const auto& [run_id, due] : due_of_) {
+    DDPRUN_ASSERT(due_.contains({due, run_id}) && runs_.contains(run_id));
+  }
+  for (const auto& [run_id, since] : idle_since_) {
+    DDPRUN_ASSERT(idle_.contains({since, run_id}));
+    DDPRUN_ASSERT(runs_.at(run_id).state() == Run::State::kEnded && !has_links(run_id));
+  }
+  for (const std::string& run_id : waiting_) DDPRUN_ASSERT(runs_.at(run_id).lacks_nodes());
+  for (const auto& [run_id, totals] : sync_) DDPRUN_ASSERT(runs_.contains(run_id));
+  for (const auto& [run_id, ledger] : ledgers_) DDPRUN_ASSERT(runs_.contains(run_id));
+  for (const auto& [run_id, run] : runs_) run.check_invariants();
+}
+
+std::optional<TimePoint> Coordinator::forget_at() const {
+  if (idle_.empty()) return std::nullopt;
+  return idle_.begin()->first + kRemembered;
 }
 
 }  // namespace ddprun::rendezvous

@@ -26,18 +26,17 @@
 
 #include "rendezvous/coordinator/counters.h"
 #include "rendezvous/coordinator/past_runs.h"
-#include "rendezvous/coordinator/sync_totals.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/ledger/account.h"
 #include "rendezvous/protocol/wire_command.h"
-#include "rendezvous/run/ended_run.h"
 #include "rendezvous/run/run.h"
+#include "rendezvous/run/run_event.h"
 
 namespace ddprun::rendezvous {
 
 using LinkId = std::uint64_t;  // One connection. Never used again.
 
-struct Replay;  // rendezvous/journal/replay.h
+struct Replay;  // rendezvous/journal/journal.h
 
 struct Send {
   LinkId link;

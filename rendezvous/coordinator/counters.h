@@ -4,13 +4,16 @@
 // the news. A replayed journal counts nothing: numbers begin at 0 in each process. Pure.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "rendezvous/protocol/refusal.h"
+#include "rendezvous/protocol/wire.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
@@ -67,6 +70,28 @@ class StepWatch {
   Run::State state_;
   int round_;
   int restart_count_;
+};
+
+// What the sync timers of a run's workers have counted, for the daemon's metrics. Nodes tell what
+// has been added, so that sums only grow, whoever comes, goes or starts again; a daemon that starts
+// again begins at 0, as its other counters do. Kept by the Coordinator beside the run: nothing of
+// it decides anything, and no journal has it. Pure.
+class SyncTotals {
+ public:
+  // Ranks that are remembered one by one; those beyond are summed up as rank -1.
+  static constexpr std::size_t kLateRanksMax = 64;
+
+  void add(const SyncIncrease& more);
+
+  const SyncCounts& sums() const { return sums_; }
+  const std::map<int, LateCounts>& late() const { return late_; }  // By rank.
+  // The phase in which a rank was late when it was last; empty: not known.
+  std::string late_phase(int rank) const;
+
+ private:
+  SyncCounts sums_;
+  std::map<int, LateCounts> late_;
+  std::map<int, LateCounts> last_late_;  // The last addition of each.
 };
 
 }  // namespace ddprun::rendezvous

@@ -2,12 +2,50 @@
 // The daemon as a whole, from its options to its exit status: finds out what was before it, leads
 // or stands by, serves, and ends. Called by main.cc.
 
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "common/system/log.h"
-#include "rendezvous/daemon/c10d_port.h"
+#include "rendezvous/daemon/http_server.h"
+#include "rendezvous/daemon/metrics.h"
+#include "rendezvous/daemon/pages.h"
+#include "rendezvous/daemon/server.h"
+#include "rendezvous/daemon/service_notifier.h"
 
 namespace ddprun::rendezvous {
+
+// What makes the daemon a service that can be operated: its pages over HTTP, its numbers, and its
+// service manager's watchdog. Built by main.cc around a Server; nothing here decides.
+class Operations {
+ public:
+  // Without `http` there are no pages. Where others than this machine's users reach them, those for
+  // people want a key, which is made of `token`. `server` must outlive it.
+  static Result<std::unique_ptr<Operations>> open(boost::asio::io_context& io, const Server& server,
+                                                  std::optional<HttpOptions> http,
+                                                  const std::string& token);
+  Operations(const Operations&) = delete;
+  Operations& operator=(const Operations&) = delete;
+
+  std::optional<std::uint16_t> http_port() const;
+  const std::string& page_key() const { return pages_.key; }
+
+  void say_ready() const;     // To the service manager.
+  void say_stopping() const;  // The same.
+
+ private:
+  Operations(boost::asio::io_context& io, const Server& server);
+
+  std::string complaint() const;
+  std::string metrics() const;
+  std::string events(std::int64_t after) const;
+
+  const Server& server_;
+  ServiceNotifier notifier_;
+  Pages pages_;
+  LoopProbe probe_;
+  std::unique_ptr<HttpServer> http_;
+};
 
 struct DaemonOptions {
   std::string address = "127.0.0.1";

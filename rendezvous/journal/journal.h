@@ -7,6 +7,7 @@
 // A record is one line: eight hexadecimal digits of CRC-32 (IEEE 802.3) over the rest, a space,
 // JSON. The first line says which format the others have; a journal of format 1 has no such line.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,5 +57,24 @@ struct Journal {
 
 // Reads records until the end or the first one that is not whole.
 Journal decode_journal(std::string_view bytes);
+
+// The runs that a journal's entries describe, one entry after the other. Pure. Used by the
+// Coordinator, which brings the runs back, and by decode_journal(), which refuses what cannot be.
+struct Replay {
+  std::map<std::string, Run> runs = {};  // Also those that were forgotten since: blank ones.
+  TimePoint now{};                       // Of the last entry, ...
+  std::string clock = {};                // ... on this clock.
+
+  // False, and nothing has changed, if the entry begins a run again that has not ended.
+  bool take(const JournalEntry& entry);
+  // All runs go on from `to` on another clock as they were at `now` on theirs.
+  void rebase(TimePoint to);
+
+ private:
+  void reach(TimePoint when);
+  bool read(const Record& record);
+  bool read(const RunSnapshot& snapshot);
+  bool read(const ClockChange& change);
+};
 
 }  // namespace ddprun::rendezvous

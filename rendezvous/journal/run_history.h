@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/system/record_folder.h"
-#include "rendezvous/run/ended_run.h"
+#include "rendezvous/run/run_event.h"
 
 namespace ddprun::rendezvous {
 

@@ -9,8 +9,7 @@
 
 #include "common/ledger/time_parts.h"
 #include "rendezvous/ledger/findings.h"
-#include "rendezvous/ledger/losses.h"
-#include "rendezvous/protocol/fault_text.h"
+#include "rendezvous/protocol/wire.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::rendezvous {

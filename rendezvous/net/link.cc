@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "rendezvous/net/listen_socket.h"
+#include "rendezvous/net/listener.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/error.h"
 #include "common/frames.h"
 #include "common/time.h"
-#include "rendezvous/net/handshake.h"
+#include "rendezvous/net/channel.h"
 #include "rendezvous/net/peer_kernel.h"
 
 namespace ddprun::rendezvous {

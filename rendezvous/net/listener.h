@@ -4,17 +4,86 @@
 // the others nothing but the listener's limits. All calls are made on the loop's thread.
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/error.h"
+#include "common/system/descriptors.h"
 #include "common/time.h"
 #include "rendezvous/net/link.h"
 #include "rendezvous/protocol/refusal.h"
 
 namespace ddprun::rendezvous {
+
+// TCP sockets as ddprun wants them: close-on-exec (a worker must not inherit them), non-blocking,
+// without Nagle's delay. Asio's own calls leave the first out. Used by the store, the control link
+// and HTTP.
+
+// Listens on a numeric address; an empty one means every address of this machine, of both families
+// where IPv6 exists. Port 0 lets the kernel choose. If the port is taken, the Failure says by whom.
+Result<UniqueFd> listen_socket(const std::string& address, std::uint16_t port);
+
+struct AcceptedSocket {
+  UniqueFd fd;
+  boost::asio::ip::address peer;  // IPv4 as such, also where it arrived on an IPv6 socket.
+  boost::asio::ip::address local;
+};
+
+// One waiting connection; nothing if none is waiting.
+Result<std::optional<AcceptedSocket>> accept_socket(int listening_fd);
+
+// A socket for connecting, not connected yet.
+Result<UniqueFd> client_socket(const boost::asio::ip::address& towards);
+
+// TCP_NODELAY, keepalive and, if not zero, how long sent bytes may stay without acknowledgement.
+void tune_socket(int fd, Milliseconds user_timeout);
+
+// For a connection within one host, where there is no congestion: a rate-based control such as BBR,
+// which some distributions choose for all, only costs time at each send.
+void spare_congestion_control(int fd);
+
+std::uint16_t local_port(int fd);
+boost::asio::ip::address local_address(int fd);
+boost::asio::ip::address peer_address(int fd);
+
+// Takes new connections off a listening socket, a bounded number a turn. When the process has run
+// out of descriptors, it retries for a while; after that it closes the connections that wait, so
+// that their other ends do not wait for an answer until their deadline. Used by the StoreServer and
+// the Listener.
+class AcceptLoop : public std::enable_shared_from_this<AcceptLoop> {
+ public:
+  using OnSocket = std::function<void(AcceptedSocket)>;
+
+  // Begins at once; `on_socket` is called from the loop until stop(), never from inside start().
+  static std::shared_ptr<AcceptLoop> start(boost::asio::io_context& io, UniqueFd listening,
+                                           OnSocket on_socket);
+
+  // Frees the port. on_socket is not called any more.
+  void stop();
+
+ private:
+  AcceptLoop(boost::asio::io_context& io, OnSocket on_socket)
+      : acceptor_(io), pause_(io), on_socket_(std::move(on_socket)) {}
+
+  void wait();
+  void take();
+  void pause();
+  void outlast(const Failure& failure);
+
+  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::steady_timer pause_;
+  OnSocket on_socket_;
+  bool said_ = false;    // That something is short.
+  bool closes_ = false;  // It has been short for long.
+  std::chrono::steady_clock::time_point short_since_{};
+  SpareDescriptor spare_;
+};
 
 struct ListenOptions {
   std::string address = {};                // Numeric; empty: every address of this machine.

@@ -310,4 +310,9 @@ std::string encode(const DaemonMessage& message);
 Result<AgentMessage> decode_agent_message(std::string_view body);
 Result<DaemonMessage> decode_daemon_message(std::string_view body);
 
+// A few words for how a worker failed, for headlines: the verdict's picture, the report. Pure.
+
+// "CUDA out of memory"; of a kind without words of its own "exited with 7", as how_it_ended().
+std::string what_happened(const WorkerDeath& death);
+
 }  // namespace ddprun::rendezvous

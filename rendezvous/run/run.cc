@@ -7,6 +7,7 @@
 #include "common/exit_status.h"
 #include "common/text/figures.h"
 #include "rendezvous/run/seats.h"
+#include "rendezvous/run/verdict.h"
 
 namespace ddprun::rendezvous {
 
@@ -198,6 +199,456 @@ void Run::forget_last_round() {
   lost_.clear();
   grow_at_.reset();
   workers_blamed_ = false;
+}
+
+// The part of Run that hears: one handler an event. None of them moves the run from state to state;
+// advance() does, afterwards. What they do at once is stop a round that cannot go on.
+
+namespace {
+
+constexpr int kRoundsMax = 1'000'000'000;  // No run gets there by itself.
+constexpr int kBeatsToAnAnswer = 3;        // An agent gives up after twice kBeatsInTimeout.
+
+}  // namespace
+
+void Run::on(const NodeId& node, const Join& join) {
+  const auto it = members_.find(node);
+  if (it != members_.end() && join.serial != 0 && join.serial < it->second.serial) {
+    return;  // It has said something newer since.
+  }
+  note_kept(join.kept_steps);
+  if (state_ == State::kClosing && it != members_.end()) {
+    // It has no workers, unless it said so long ago; it will hear the verdict with the others.
+    const Member& member = it->second;
+    if (member.seat && join.after_round >= member.seat->round) set_phase(it, Phase::kStopped);
+    return;
+  }
+  if (state_ == State::kClosing || state_ == State::kEnded) return answer_stranger(node, -1);
+  if (it != members_.end() && it->second.seat && join.after_round < it->second.seat->round) {
+    // It said so before it heard of its seat, or has lost what we told it since.
+    const Member& member = it->second;
+    if (member.phase != Phase::kStopping) return tell(node, Assign{*member.seat});
+    return tell(node, stop_of(member, "the round is over"));
+  }
+  if (dismissed_.contains(node)) {
+    return it == members_.end() ? answer_stranger(node, -1) : rejoin_dismissed(it, join);
+  }
+  if (join.after_round > std::max(round_, kRoundsMax)) {
+    return refuse(node, join.offer.host, "no run has had the round that it comes from");
+  }
+  if (is_overruled_by(join.offer)) overrule(join.offer);
+  if (const auto why = objection(node, join)) return refuse(node, join.offer.host, *why);
+  admit(node, join);
+}
+
+void Run::admit(const NodeId& node, const Join& join) {
+  DDPRUN_ASSERT(gathering() || state_ == State::kRunning);
+  DDPRUN_ASSERT(!dismissed_.contains(node));
+  DDPRUN_ASSERT(join.after_round <= std::max(round_, kRoundsMax));
+  if (!config_) {
+    config_ = join.offer.config;
+    raise_min_ranks(config_->min_ranks);
+    config_from_ = join.offer.host;
+    gather_ends_ = now_ + config_->join_timeout;
+  }
+  const auto [it, is_new] = members_.try_emplace(node);
+  Member& member = it->second;
+  if (is_new) {
+    member.arrival = arrivals_++;
+    ++in_phase_[static_cast<std::size_t>(member.phase)];
+    member.beat = member.beat_told = beat();
+    const auto lost = std::find_if(lost_grants_.begin(), lost_grants_.end(),
+                                   [&](const LostGrant& one) { return one.node == node; });
+    if (lost != lost_grants_.end()) {
+      member.fallen = lost->fallen, member.granted = lost->granted;
+      lost_grants_.erase(lost);
+    }
+    if (!silence_check_) silence_check_ = now_ + config_->heartbeat_timeout / 2;
+  }
+  // A daemon that forgot everything must not number a round as one its nodes remember.
+  if (gathering()) round_ = std::max(round_, join.after_round + 1);
+  const bool left_its_seat = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
+  take_offer(it, join.offer);
+  member.missing = member.hopeless = false;
+  member.last_seen = now_;
+  member.seat.reset();
+  member.living = join.living;
+  member.holders = join.living ? join.holders : 0;
+  member.after_round = join.after_round;
+  raise_min_ranks(join.min_ranks);
+  member.prepares = join.prepares && !join.living;
+  member.invited = false;
+  member.beginning = join.living ? std::clamp(join.beginning, 0, kParkedMax) : 0;
+  member.serial = std::max(member.serial, join.serial);
+  set_parked(member, 0);
+  member.spares = 0;
+  set_phase(it, join.offer.local_world_size > 0 ? Phase::kReady : Phase::kEmpty);
+  ++roster_;
+  if (!left_its_seat) return;
+  // The first to leave where all leave; else it has no workers any more, whatever we believed, and
+  // the others cannot go on without them.
+  if (join.living && !change_.empty()) return regather(change_, -1, /*planned=*/true);
+  regather(member.offer.host + " joined again");
+}
+
+// A heartbeat says which seat its node holds, so that a lost message is made good by the next one.
+void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || state_ == State::kEnded)
+    return answer_stranger(node, heartbeat.round);
+  Member& member = it->second;
+  member.last_seen = now_;
+  member.beat = std::max(beat(), member.beat_told);
+  member.beat_told = beat();
+  // Where beats are rare because there are many, an answer to some of them says enough.
+  if (!many() || ++member.unanswered >= kBeatsToAnAnswer) {
+    member.unanswered = 0;
+    tell(node, Alive{member.beat_told, state_ == State::kRunning && has_spares(), true});
+  }
+  const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
+  if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
+  if (member.phase == Phase::kSeated && !change_.empty()) {
+    return tell(node, stop_of(member, change_));
+  }
+  if (member.phase == Phase::kStopping && right) {
+    return tell(node, stop_of(member, "the round is over"));
+  }
+  if (!member.seat && !right) {
+    StopRound stop{heartbeat.round, "the round is over", false};
+    stop.keep = member.living;
+    return tell(node, stop);
+  }
+  if (waits_for_seat(member) && member.roster_told != roster_) return tell_waiting(node, member);
+}
+
+void Run::on(const NodeId& node, const Finished& finished) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return answer_stranger(node, finished.round);
+  Member& member = it->second;
+  if (!member.seat || member.seat->round != finished.round) return;
+  if (member.phase == Phase::kSeated) {
+    set_parked(member, 0);
+    return set_phase(it, Phase::kFinished);
+  }
+  // It has not left the round where the others did. So its workers are started again.
+  if (member.phase != Phase::kStopping || !planned_) return;
+  StopRound stop = stop_of(member, "the round is over");
+  stop.planned = false;
+  tell(node, stop);
+}
+
+void Run::on(const NodeId& node, const Failed& failed) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return answer_stranger(node, failed.round);
+  if (!it->second.seat || it->second.seat->round != failed.round) return;
+  const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
+  report_failed(failed);
+  if (lacked) tell_of_cause(node);
+  const bool changing = state_ == State::kGathering && planned_;
+  if (state_ != State::kRunning && !changing)
+    return;  // A victim, or a failure of workers that are being stopped.
+  std::string reason = "rank " + std::to_string(failed.death.rank) + " on " + failed.death.host +
+                       " " + how_it_ended(failed.death);
+  const bool poison = is_poison(past_, failed.death);
+  if (poison && failed.death.can_skip) {
+    skip(failed.death);
+    reason += "; skipping " + failed.death.work + ", which has ended two processes";
+  }
+  workers_blamed_ = true;
+  if (restart_count_ < config_->max_restarts && (!poison || failed.death.can_skip)) {
+    ++restart_count_;
+    reason += successor_text(it->second);
+    changing ? hurry(reason, failed.death.rank) : regather(reason, failed.death.rank);
+  } else {
+    close(Verdict::Kind::kWorkerFailed, 0, reason, failed.death.rank);
+  }
+}
+
+void Run::on(const NodeId& node, const Stopped& stopped) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) {
+    // Where we answer a stranger with an order to stop, this is its answer to that.
+    if (state_ == State::kEnded || dismissed_.contains(node)) answer_stranger(node, stopped.round);
+    return;
+  }
+  Member& member = it->second;
+  if (!member.seat || member.seat->round != stopped.round) return;
+  const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
+  for (const WorkerDeath& death : stopped.deaths) report(death);
+  for (const WorkerDeath& success : stopped.successes) report_success(success);
+  if (lacked) tell_of_cause(node);
+  // Between rounds the node's Join says the same; only the end of the run waits for this word.
+  if (state_ == State::kClosing) set_phase(it, Phase::kStopped);
+}
+
+void Run::on(const NodeId& node, const Leave& leave) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return;
+  const std::string& host = it->second.offer.host;
+  if (leave.planned) return take_out(node, leave.reason, host + " leaves: " + leave.reason);
+  const std::string how = "left: " + leave.reason, text = host + " " + how;
+  const bool fixed = config_->nnodes_min == config_->nnodes_max;
+  const bool active = gathering() || state_ == State::kRunning;
+  if (fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
+    // What fails when somebody interrupts the run is no cause, even if we hear of it first.
+    const bool blamed = std::exchange(workers_blamed_, false);
+    const int code = exit_code_of_signal(leave.signal);
+    if (active) {
+      close(Verdict::Kind::kInterrupted, code, text);
+    } else if (blamed) {
+      DDPRUN_ASSERT(state_ == State::kClosing);
+      verdict_ = {.kind = Verdict::Kind::kInterrupted, .exit_code = code, .text = text};
+    }
+  }
+  lose(members_.find(node), how);
+}
+
+void Run::on(const NodeId& node, const Lost& lost) {
+  if (const auto it = members_.find(node); it != members_.end()) lose(it, lost.how);
+}
+
+void Run::on(const NodeId&, const Tick&) {
+  if (count(Phase::kStopping) > 0 && now_ >= stop_ends_) lose_stuck();
+}
+
+void Run::on(const NodeId&, const Begin&) {
+  DDPRUN_ASSERT(state_ == State::kEnded);
+  forget();
+}
+
+void Run::forget() {
+  const TimePoint now = now_;
+  *this = Run();
+  now_ = now;
+}
+
+void Run::on(const NodeId&, const Cancel& cancel) {
+  workers_blamed_ = false;  // A run that closes already is not to open again.
+  if (state_ == State::kClosing || state_ == State::kEnded) return;
+  close(Verdict::Kind::kInterrupted, exit_code_of_signal(cancel.signal), cancel.reason);
+}
+
+void Run::on(const NodeId& node, const Drain& drain) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return;
+  // "drained by root@head: bad fan", or whatever another client sends.
+  const bool named = drain.reason.starts_with("drained ");
+  take_out(node, drain.reason,
+           it->second.offer.host + (named ? " is " : " is drained: ") + drain.reason);
+}
+
+// Nodes that are not needed any more keep their workers, in reserve.
+void Run::on(const NodeId&, const Resize& resize) {
+  if (!config_ || state_ == State::kClosing || state_ == State::kEnded) return;
+  if (resize.nodes < config_->nnodes_min || resize.nodes > config_->nnodes_max) return;
+  size_ = resize.nodes;
+  ++roster_;
+  const bool ends = !change_.empty() || count(Phase::kFinished) > 0;
+  if (state_ != State::kRunning || seated() <= size_ || ends) return;
+  const std::string change = "resized to " + number_of(size_, "node") + ": " + resize.reason;
+  all_kept() ? announce_change(change) : regather(change);
+}
+
+// The part of Run that collects who has died in a round, and who was first.
+void Run::note_kept(std::int64_t steps) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
+  kept_steps_ = std::clamp(steps, kept_steps_, kMost);
+}
+
+void Run::report(const WorkerDeath& death) {
+  note_kept(death.kept_steps);
+  constexpr std::size_t kDetailsMax = 1000;  // The last words of more are no help.
+  if (!dead_ranks_.insert(death.rank).second) {
+    // The first report may come before its agent knows why.
+    for (WorkerDeath& known : deaths_) {
+      const bool is_brief = known.fault == Fault::kUnknown || known.detail.empty();
+      const bool says_more = is_brief && death.fault != Fault::kUnknown;
+      if (known.rank == death.rank && says_more) known = death;
+    }
+    return;
+  }
+  deaths_.push_back(death);
+  if (deaths_.size() > kDetailsMax) std::string().swap(deaths_.back().detail);
+}
+
+// Deaths count in the order in which they are told, for clocks of hosts are not compared; but the
+// agents of one host have one clock.
+void Run::report_failed(const Failed& failed) {
+  const std::size_t known = deaths_.size();
+  report(failed.death);
+  if (deaths_.size() == known) return;
+  const bool same_clock = !failed.clock.empty() && failed.clock == first_death_.clock;
+  const bool is_first = known == 0 || (same_clock && failed.noticed < first_death_.noticed);
+  if (!is_first) return;
+  first_death_ = {failed.noticed, failed.clock};
+  std::rotate(deaths_.begin(), deaths_.end() - 1, deaths_.end());
+}
+
+void Run::report_success(const WorkerDeath& success) {
+  constexpr std::size_t kMost = 1000;
+  const bool known = std::any_of(successes_.begin(), successes_.end(),
+                                 [&](const auto& other) { return other.rank == success.rank; });
+  if (!known && successes_.size() < kMost) successes_.push_back(success);
+}
+
+// Nobody has to wait any longer for workers that have left their group.
+void Run::tell_of_cause(const NodeId& reporter) {
+  if (keep_ || lacks_cause(deaths_, successes_)) return;
+  for (const auto& [node, member] : members_) {
+    if (member.phase != Phase::kStopping || node == reporter) continue;
+    tell(node, stop_of(member, "the cause is known"));
+  }
+}
+
+// The next round is sealed. If a worker's failure was why, it may be one of several alike.
+void Run::remember_failure() {
+  constexpr std::size_t kMost = 16;
+  if (!workers_blamed_ || deaths_.empty()) return;
+  past_.push_back(remembered(first_cause(deaths_, successes_)));
+  if (past_.size() > kMost) past_.erase(past_.begin());
+}
+
+// The part of Run that tells silence from loss: how often nodes beat, who is silent, who is
+// expected back, and what a standstill of the daemon means.
+
+namespace {
+
+constexpr Milliseconds kReturnTime{10'000};  // For agents to find a daemon that is back.
+// Enough for three retransmissions of TCP in a row, each after twice the time of the one before.
+constexpr int kRoundTripsInSilence = 20;
+// A kernel says in ticks of its clock when a packet came: it may say a little too early.
+constexpr Milliseconds kKernelTicks{20};
+
+}  // namespace
+
+Milliseconds Run::beat() const {
+  const RunConfig config = config_.value_or(RunConfig());
+  // Those that will come count too, else the first ones beat too often while the others join.
+  const std::size_t nodes = std::max(members_.size(), static_cast<std::size_t>(config.nnodes_min));
+  return std::max({beat_interval(config.heartbeat_timeout), beat_floor_, beat_interval_of(nodes)});
+}
+
+// A node that was told to beat less often must be given more time, and so must one that is far.
+Milliseconds Run::patience(const Member& member) const {
+  DDPRUN_ASSERT(config_);
+  return std::max({config_->heartbeat_timeout, kBeatsInTimeout * member.beat,
+                   kRoundTripsInSilence * member.round_trip});
+}
+
+std::vector<NodeId> Run::quiet(TimePoint now) const {
+  std::vector<NodeId> quiet;
+  if (!silence_check_ || now < *silence_check_ || state_ == State::kEnded) return quiet;
+  for (const auto& [node, member] : members_) {
+    if (!member.missing && now - member.last_seen >= patience(member) / 2) quiet.push_back(node);
+  }
+  return quiet;
+}
+
+std::optional<Milliseconds> Run::reached(const NodeId& node, const Reach& reach, TimePoint now) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return std::nullopt;
+  Member& member = it->second;
+  const Milliseconds before = patience(member);
+  member.round_trip = reach.round_trip;
+  // The caller sends it something now. The age of its last answer alone means nothing: while we
+  // were late nothing was sent that it could have answered.
+  if (!member.asked || reach.answered + kKernelTicks >= *member.asked) member.asked = now;
+  const Milliseconds wanted = std::max(config_->heartbeat_timeout, kBeatsInTimeout * member.beat);
+  const Milliseconds limit = patience(member);
+  return limit > wanted && before <= wanted ? std::optional(limit) : std::nullopt;
+}
+
+std::vector<Run::Silent> Run::silent(TimePoint now) {
+  if (!silence_check_ || now < *silence_check_) return {};
+  if (members_.empty() || state_ == State::kEnded) {
+    silence_check_.reset();
+    return {};
+  }
+  std::vector<Silent> silent;
+  TimePoint next = now + config_->heartbeat_timeout;
+  for (const auto& [node, member] : members_) {
+    const Milliseconds limit = patience(member);
+    const Milliseconds longest = std::max(limit, config_->standstill_timeout);
+    const Duration silence = now - member.last_seen;
+    // Asked when half of the limit was over, a kernel that is there has answered long since.
+    const bool answers = !member.missing && member.asked && now - *member.asked < limit * 3 / 8;
+    if (silence < limit || (answers && silence < longest)) {
+      next = std::min(next, look_again(member, now));
+    } else {
+      const Milliseconds over = answers ? longest : limit;
+      silent.push_back({node, member.missing
+                                  ? "did not come back"
+                                  : "was silent for " + std::to_string(over.count()) + " ms" +
+                                        (answers ? ", though its host answers" : "")});
+    }
+  }
+  silence_check_ = next;
+  return silent;
+}
+
+// When something may have to be done about a member's silence.
+TimePoint Run::look_again(const Member& member, TimePoint now) const {
+  const Milliseconds limit = patience(member);
+  if (member.missing) return member.last_seen + limit;
+  if (now - member.last_seen < limit / 2) return member.last_seen + limit / 2;
+  const TimePoint soon = now + limit / kBeatsInTimeout;
+  return now - member.last_seen < limit ? std::min(member.last_seen + limit, soon) : soon;
+}
+
+bool Run::misses(const NodeId& node) const {
+  const auto it = members_.find(node);
+  return it != members_.end() && it->second.missing;
+}
+
+// It has no connection, and is not lost: it gets time to come back, once.
+void Run::expect_back(Member& member, Milliseconds within) {
+  if (std::exchange(member.missing, true)) return;
+  const Milliseconds time = std::max({kReturnTime, within, 3 * kBeatsInTimeout * beat()});
+  member.last_seen = now_ + time;
+  // One that has stopped its workers meanwhile could not say so.
+  if (member.phase == Phase::kStopping) stop_ends_ = std::max(stop_ends_, now_ + time);
+}
+
+void Run::on(const NodeId& node, const Away&) {
+  const auto it = members_.find(node);
+  // Once all is over a node that goes is gone; if it does come back it hears the verdict.
+  if (it == members_.end() || state_ == State::kEnded) return;
+  expect_back(it->second, config_->standstill_timeout);
+}
+
+void Run::on(const NodeId& node, const Unseen&) {
+  const auto it = members_.find(node);
+  if (it != members_.end() && state_ != State::kEnded) expect_back(it->second, kReturnTime);
+}
+
+void Run::on(const NodeId&, const Recovered&) {
+  // Nodes need time to find us again; what they have to say they will say when they have. One that
+  // did not come back to our predecessor gets no more time from us.
+  for (auto& [node, member] : members_) expect_back(member, kReturnTime);
+  if (config_ && gathering()) gather_ends_ = now_ + config_->join_timeout;
+}
+
+void Run::on(const NodeId& node, const Returned&) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return;
+  it->second.missing = false;
+  it->second.last_seen = now_;
+}
+
+// Whatever was due in 5 s is due in 5 s. Nodes may have stood still with us and may wake a little
+// later: after a long standstill they have all of their time again.
+void Run::on(const NodeId&, const StoodStill& still) {
+  if (!config_ || state_ == State::kEnded) return;
+  gather_ends_ += still.how_long;
+  last_call_ends_ += still.how_long;
+  stop_ends_ += still.how_long;
+  if (grow_at_) *grow_at_ += still.how_long;
+  for (auto& [node, member] : members_) {
+    const bool anew = !member.missing && still.how_long >= config_->heartbeat_timeout;
+    member.last_seen = anew ? now_ : member.last_seen + still.how_long;
+    if (!member.missing) member.last_seen = std::min(member.last_seen, now_);
+    member.asked.reset();  // A kernel that answered meanwhile may not have been heard by ours.
+  }
 }
 
 }  // namespace ddprun::rendezvous

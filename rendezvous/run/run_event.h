@@ -4,10 +4,19 @@
 #include <string>
 #include <variant>
 
+#include "common/history/run_record.h"
 #include "common/time.h"
 #include "rendezvous/protocol/wire.h"
 
 namespace ddprun::rendezvous {
+
+// A run that has just ended, as its record is made of it. Pure.
+
+// The clock on the wall is the shell's: it adds `record.started` and `record.verdict`.
+struct EndedRun {
+  RunRecord record;
+  Verdict verdict;
+};
 
 struct Lost {
   std::string how;

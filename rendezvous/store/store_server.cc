@@ -9,7 +9,7 @@
 #include "common/store_sockets/store_clients.h"
 #include "common/system/log.h"
 #include "common/system/peer_user.h"
-#include "rendezvous/net/accept_loop.h"
+#include "rendezvous/net/listener.h"
 
 namespace ddprun::rendezvous {
 namespace {

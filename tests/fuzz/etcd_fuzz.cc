@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "rendezvous/etcd/etcd_messages.h"
+#include "rendezvous/etcd/etcd_client.h"
 
 namespace ddprun::fuzz {
 

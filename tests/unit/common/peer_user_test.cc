@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "rendezvous/net/listen_socket.h"
+#include "rendezvous/net/listener.h"
 #include "tests/support/raw_client.h"
 #include "tests/support/scratch_user.h"
 

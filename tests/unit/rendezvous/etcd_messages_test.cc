@@ -1,9 +1,8 @@
-#include "rendezvous/etcd/etcd_messages.h"
+#include "rendezvous/etcd/etcd_client.h"
 
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "rendezvous/etcd/etcd_client.h"
 #include "tests/fuzz/etcd_fuzz.h"
 
 namespace ddprun::rendezvous {

@@ -7,9 +7,7 @@
 #include <deque>
 #include <limits>
 
-#include "rendezvous/daemon/loop_probe.h"
-#include "rendezvous/daemon/metrics_page.h"
-#include "rendezvous/daemon/metrics_text.h"
+#include "rendezvous/daemon/metrics.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"
 

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <random>
 
-#include "rendezvous/net/listen_socket.h"
 #include "rendezvous/net/listener.h"
 #include "tests/support/bytes.h"
 #include "tests/support/link_fixture.h"

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "rendezvous/coordinator/coordinator.h"
-#include "rendezvous/net/complaints.h"
+#include "rendezvous/net/turnstile.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "common/system/port_owner.h"
-#include "rendezvous/net/listen_socket.h"
+#include "rendezvous/net/listener.h"
 #include "tests/support/bytes.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"
