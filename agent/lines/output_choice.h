@@ -2,14 +2,39 @@
 // What a user chooses of the workers' output: where it goes, and behind which prefix. The launcher
 // reads it from the command line, Output acts on it.
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "agent/lines/line_prefix.h"
-#include "agent/lines/log_rotation.h"
-#include "agent/lines/stream_map.h"
+#include "agent/lines/lines.h"
 
 namespace ddprun::agent {
+
+// When a log file gives way to a fresh one, as in `--log-rotate 100M:5`. The launcher reads it from
+// the command line, LogFile acts on it.
+
+// stdout.log becomes stdout.log.1 before a line that would take it beyond `bytes`, that one becomes
+// stdout.log.2, and so on.
+struct LogRotation {
+  std::uint64_t bytes = 0;  // 0: one file, however long.
+  int keep = 5;             // Files beside the one that grows.
+  bool operator==(const LogRotation&) const = default;
+};
+
+// Which of a worker's two output streams something applies to, as in `--redirects 0:1,1:3`. The
+// launcher reads it from the command line, Output acts on it.
+struct StreamMap {
+  enum Streams : std::uint8_t { kNone = 0, kStdout = 1, kStderr = 2, kBoth = 3 };
+  std::uint8_t others = kNone;            // For every local rank not in of_rank.
+  std::map<int, std::uint8_t> of_rank{};  // By local rank.
+
+  bool has(int local_rank, Streams stream) const {
+    const auto found = of_rank.find(local_rank);
+    return ((found == of_rank.end() ? others : found->second) & stream) != 0;
+  }
+  bool operator==(const StreamMap&) const = default;
+};
 
 struct OutputChoice {
   std::string prefix_template = std::string(kDefaultLinePrefix);

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "agent/health/fault.h"
-#include "agent/health/time_limit.h"
+#include "agent/health/stall_watch.h"
 #include "agent/node/agent.h"
 #include "agent/node/verdict_file.h"
 #include "agent/output/last_words.h"
-#include "agent/process/proc_file.h"
+#include "agent/process/family.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"

@@ -2,11 +2,14 @@
 // The verdict as a file: --error-file, and the TORCHELASTIC_ERROR_FILE that whoever started ddprun
 // may have given it. Called by the agent that speaks for the run.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/error.h"
+#include "common/system/limits.h"
+#include "common/worker_death.h"
 #include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
@@ -24,5 +27,13 @@ void write_verdict_files(const std::vector<std::string>& paths, const rendezvous
 // (common/system/user_file.h) is left out. Returns the paths that were not.
 std::vector<std::string> note_interruption(const std::vector<std::string>& paths, int signal,
                                            int exit_code, const std::string& run_id);
+
+// What is reported of a worker that could not be started: whose mistake it is, and what was short.
+// Computes only.
+
+// Its fault, exit code and detail; the rest is the caller's.
+// `tasks`: the smallest pids.max of our cgroups.
+WorkerDeath start_failure(const Failure& why, const Limits& limits, int workers,
+                          std::optional<std::int64_t> tasks);
 
 }  // namespace ddprun::agent

@@ -6,16 +6,210 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <string>
+#include <utility>
 
 #include "common/assert.h"
 #include "common/system/log.h"
+#include "common/system/variable.h"
 #include "common/text/screen.h"
 
 namespace ddprun::agent {
+
+TerminalFacts look_at_terminal() {
+  winsize size{};
+  const bool terminal =
+      ::isatty(STDERR_FILENO) == 1 && ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
+  const bool moves = environment_variable("TERM") != "dumb" && environment_variable("CI").empty() &&
+                     environment_variable("GITHUB_ACTIONS").empty();
+  return {.can_move = terminal && moves,
+          .colour = terminal && moves && environment_variable("NO_COLOR").empty(),
+          .utf8 = is_utf8_locale(environment_variable),
+          .columns = size.ws_col > 0 ? size.ws_col : 80};
+}
+
+bool has_foreground(int launcher) {
+  const pid_t foreground = ::tcgetpgrp(STDERR_FILENO);
+  if (foreground < 0) return true;  // Of nobody's session.
+  return foreground == ::getpgid(launcher) || foreground == ::getpgrp();
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr auto kSilentAtFirst = 1s;
+constexpr std::chrono::seconds kChangeEvery = 1s;
+constexpr std::chrono::seconds kRemindEvery = 30s;
+
+}  // namespace
+
+WaitingLine::WaitingLine(boost::asio::io_context& loop)
+    : timer_(loop), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void WaitingLine::show(std::string what, Duration left) {
+  what_ = std::move(what);
+  ends_.reset();
+  if (left > Duration(0)) ends_ = Clock::now() + left;
+  if (active_) return print();
+  active_ = true;
+  began_ = Clock::now();
+  refresh();
+}
+
+void WaitingLine::done() {
+  if (!active_) return;
+  active_ = false;
+  timer_.cancel();
+  if (std::exchange(printed_, false)) std::fputs("\r\x1b[K", stderr);
+  what_printed_.clear();
+}
+
+void WaitingLine::refresh() {
+  timer_.expires_after(1s);
+  timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec || !active_) return;
+    print();
+    refresh();
+  });
+}
+
+void WaitingLine::print() {
+  const auto now = Clock::now();
+  if (now - began_ < kSilentAtFirst) return;
+  std::string text = what_;
+  if (ends_) {
+    const auto left = std::chrono::ceil<std::chrono::seconds>(*ends_ - now).count();
+    if (left > 0) text += "; " + std::to_string(left) + " s left";
+  }
+  if (terminal_) {
+    std::fprintf(stderr, "\r\x1b[Kddprun: %s", text.c_str());
+    std::fflush(stderr);
+    printed_ = true;
+  } else if (now - printed_at_ >= (what_ == what_printed_ ? kRemindEvery : kChangeEvery)) {
+    log::info(text);
+    what_printed_ = what_;
+    printed_at_ = now;
+  }
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kCutMark = " [ddprun: line above 64 KiB, continues]";
+
+// For readers of the log; nothing is decided by it.
+std::int64_t wall_time() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
+}
+
+}  // namespace
+
+ConsoleLines::ConsoleLines(boost::asio::io_context& loop, Console& console,
+                           ConsoleLinesOptions options)
+    : console_(console), options_(options), timer_(loop) {
+  if (options_.fold) fold_.emplace(*options_.fold);
+}
+
+int ConsoleLines::enter(Speaker speaker) {
+  if (fold_) fold_->enter(speaker.rank);
+  if (free_.empty()) {
+    sources_.push_back(std::move(speaker));
+    return static_cast<int>(sources_.size()) - 1;
+  }
+  const int source = free_.back();
+  free_.pop_back();
+  sources_[static_cast<std::size_t>(source)] = std::move(speaker);
+  return source;
+}
+
+void ConsoleLines::leave(int source) {
+  left_.push_back(source);
+  if (fold_) {
+    fold_->leave(sources_[static_cast<std::size_t>(source)].rank);
+    show_folded(/*all=*/false);     // What only this one has not said.
+    if (fold_->deadline()) return;  // Its lines may still wait.
+  }
+  free_.insert(free_.end(), left_.begin(), left_.end());
+  left_.clear();
+}
+
+void ConsoleLines::line(int source, std::string_view text, bool whole) {
+  const Speaker& speaker = sources_[static_cast<std::size_t>(source)];
+  if (time_ == 0 && options_.format == LineFormat::kJson) time_ = wall_time();
+  if (!fold_) return show({}, speaker, text, whole);
+  // Standard output and error may share this console; their lines are not the same.
+  fold_->add(speaker.rank,
+             {.ranks = {},
+              .source = source,
+              .kind = speaker.is_stderr ? 1 : 0,
+              .text = std::string(text),
+              .whole = whole},
+             Clock::now());
+}
+
+void ConsoleLines::progress(int source, std::string_view text) {
+  const Speaker& speaker = sources_[static_cast<std::size_t>(source)];
+  if (options_.format == LineFormat::kText) console_.progress(speaker.prefix, text);
+}
+
+void ConsoleLines::show(const std::set<int>& ranks, const Speaker& speaker, std::string_view text,
+                        bool whole) {
+  if (options_.format == LineFormat::kJson) return show_json(ranks, speaker, text, whole);
+  const std::string_view mark = whole ? std::string_view() : kCutMark;
+  if (ranks.size() < 2) return console_.line(speaker.prefix, text, mark);
+  const std::string prefix = "[" + rank_ranges(ranks) + "] x" + std::to_string(ranks.size()) + ": ";
+  console_.line(prefix, text, mark);
+}
+
+void ConsoleLines::show_json(const std::set<int>& ranks, const Speaker& speaker,
+                             std::string_view text, bool whole) {
+  const std::string before =
+      ranks.size() < 2 ? json_before(speaker, time_) : json_before_folded(speaker, ranks, time_);
+  console_.line(before, json_text(text, scratch_), json_after(whole));
+}
+
+void ConsoleLines::write_out() {
+  if (fold_) {
+    show_folded(/*all=*/false);
+    arm();
+  }
+  time_ = 0;
+  console_.write_out();
+}
+
+void ConsoleLines::close() {
+  if (fold_) show_folded(/*all=*/true);
+  timer_.cancel();
+}
+
+void ConsoleLines::show_folded(bool all) {
+  if (time_ == 0) time_ = wall_time();
+  const TimePoint now = Clock::now();
+  while (const auto line = fold_->take(now, all)) {
+    show(line->ranks, sources_[static_cast<std::size_t>(line->source)], line->text, line->whole);
+  }
+}
+
+void ConsoleLines::arm() {
+  const auto due = fold_->deadline();
+  if (!due) return;
+  timer_.expires_at(*due);
+  timer_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+    if (!error && alive.lock()) write_out();
+  });
+}
+
 namespace {
 
 using boost::asio::posix::stream_descriptor;

@@ -13,12 +13,58 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "agent/lines/console_queue.h"
+#include "agent/lines/lines.h"
 #include "common/system/descriptors.h"
 #include "common/time.h"
 
 namespace ddprun::agent {
+
+// What may be shown on our standard error. Used by Agent for the verdict and the status line.
+struct TerminalFacts {
+  bool can_move = false;  // A terminal, and text on it may be overwritten: no CI, not a dumb one.
+  bool colour = false;
+  bool utf8 = false;
+  int columns = 80;
+};
+
+TerminalFacts look_at_terminal();
+
+// Whether the terminal is that of the process `launcher` at this moment, not of the shell that has
+// put it into the background or of another program.
+bool has_foreground(int launcher);
+
+// Tells the user what is being waited for, and for how long yet: one line that is rewritten each
+// second on a terminal; elsewhere a line when something changed, once a second at most, and now and
+// then. Says nothing in the first second, so that a run that starts at once starts silently.
+class WaitingLine {
+ public:
+  explicit WaitingLine(boost::asio::io_context& loop);
+
+  // `what` without a full stop: "waiting for nodes: 1 of 2 here (hostA)". `left`: until it is given
+  // up; 0: it is not, as for a spare.
+  void show(std::string what, Duration left);
+  void done();
+  bool active() const { return active_; }
+  bool on_terminal() const { return terminal_; }
+
+ private:
+  void refresh();
+  void print();
+
+  boost::asio::steady_timer timer_;
+  const bool terminal_;
+  bool active_ = false;
+  bool printed_ = false;  // The terminal's line holds our text.
+  std::string what_;
+  std::string what_printed_;
+  TimePoint began_{}, printed_at_{};  // printed_at_ of what_printed_.
+  std::optional<TimePoint> ends_;
+};
 
 struct ConsoleOptions {
   std::string name = "standard output";
@@ -78,6 +124,48 @@ class Console {
   bool waiting_ = false;
   bool was_holding_ = false;
   bool broken_ = false;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+// Workers' lines on their way to one console: dressed as the user wants them, and folded if he
+// wants that. Owned by Output, called by WorkerStream.
+struct ConsoleLinesOptions {
+  LineFormat format = LineFormat::kText;
+  std::optional<Milliseconds> fold{};  // How long an equal line of another rank is waited for.
+};
+
+class ConsoleLines {
+ public:
+  ConsoleLines(boost::asio::io_context& loop, Console& console, ConsoleLinesOptions options);
+
+  // A stream begins and ends. The number stands for it below.
+  int enter(Speaker speaker);
+  void leave(int source);
+
+  // `whole`: false for a piece of an over-long line that goes on.
+  void line(int source, std::string_view text, bool whole);
+  void progress(int source, std::string_view text);
+
+  void write_out();  // After a batch of lines.
+  void close();      // Nothing waits any longer.
+  bool holding() const { return console_.holding(); }
+
+ private:
+  void show(const std::set<int>& ranks, const Speaker& speaker, std::string_view text, bool whole);
+  void show_json(const std::set<int>& ranks, const Speaker& speaker, std::string_view text,
+                 bool whole);
+  void show_folded(bool all);
+  void arm();
+
+  Console& console_;
+  ConsoleLinesOptions options_;
+  std::optional<LineFold> fold_;
+  boost::asio::steady_timer timer_;
+  std::vector<Speaker> sources_;
+  std::vector<int> free_;  // Numbers for whoever comes next.
+  std::vector<int> left_;  // Free as soon as none of their lines waits.
+  std::int64_t time_ = 0;  // Of this batch.
+  std::string scratch_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 

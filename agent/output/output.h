@@ -18,9 +18,7 @@
 
 #include "agent/lines/output_choice.h"
 #include "agent/output/console.h"
-#include "agent/output/console_lines.h"
 #include "agent/output/log_files.h"
-#include "agent/output/log_writer.h"
 #include "agent/output/worker_stream.h"
 #include "agent/workers/process_host.h"
 

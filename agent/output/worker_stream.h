@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "agent/lines/line_splitter.h"
+#include "agent/lines/lines.h"
 #include "agent/lines/tail_ring.h"
-#include "agent/output/console_lines.h"
-#include "agent/output/log_writer.h"
+#include "agent/output/console.h"
+#include "agent/output/log_files.h"
 #include "common/system/descriptors.h"
 
 namespace ddprun::agent {

@@ -41,4 +41,11 @@ int count_cores(const Machine& machine, const std::vector<int>& processors);
 // "0-3,8": as in /sys and taskset.
 std::string processors_text(const std::vector<int>& processors);
 
+// The machine's NUMA nodes, sockets, cores and caches, by hwloc, which is loaded at run time: only
+// --numa-binding and --omp-num-threads auto need it.
+
+// Of this machine, as far as this process may use it; or, for tests, what hwloc makes of a
+// synthetic description such as "pack:2 numa:1 l3:2 core:4 pu:2".
+Result<Machine> read_machine(const std::string& synthetic = {});
+
 }  // namespace ddprun::agent

@@ -15,9 +15,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "agent/placement/gpu_list.h"
-#include "agent/placement/nvml.h"
-#include "agent/process/proc_file.h"
+#include "agent/placement/gpus.h"
+#include "agent/process/family.h"
 
 namespace ddprun::agent {
 namespace {

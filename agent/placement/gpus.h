@@ -3,11 +3,74 @@
 // context: by NVML, loaded at run time, else by /proc/driver/nvidia, else by the devices in /dev.
 // Called by placement.
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddprun::agent {
+
+// CUDA_VISIBLE_DEVICES, read as the CUDA driver reads it. Pure. Used by placement and environment.
+
+// The entries before the first that the driver would not accept: a negative number ("-1", a usual
+// way to say "none") or anything that is neither a number nor a GPU-/MIG- name. Blanks around one
+// are dropped.
+std::vector<std::string> split_gpu_list(std::string_view value);
+
+// How many of `present` GPUs such a list leaves visible. A number from `present` on ends the list;
+// one that comes twice leaves none at all. Names are taken on trust.
+int visible_gpus(std::string_view value, int present);
+
+// What is used of NVML, which is loaded at run time: the header is not needed for that, for its
+// results are enums and its devices opaque pointers. Used by gpus.cc, and by gpu_probe.cc of the
+// launcher.
+class Nvml {
+ public:
+  // nvmlMemory_t, and nvmlProcessInfo_t of versions 2 and 3, of nvml.h.
+  struct MemoryInfo {
+    unsigned long long total, free, used;
+  };
+  struct ProcessInfo {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+  };
+
+  using Device = struct DeviceState*;
+  static constexpr int kSuccess = 0;
+
+  Nvml();  // DDPRUN_NVML_LIB names another library than libnvidia-ml.so.1.
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  bool is_there() const { return started_; }
+  std::vector<Device> devices() const;  // Those that this container is given; none without NVML.
+
+  // A function by name; null where this version has none.
+  template <class Function>
+  Function find(const char* name) const {
+    return reinterpret_cast<Function>(symbol(name));
+  }
+
+  // Of "int name(device, T*)"; absent: it failed, or there is none.
+  template <class T>
+  std::optional<T> ask(const char* name, Device device) const {
+    const auto call = find<int (*)(Device, T*)>(name);
+    T value{};
+    return call && call(device, &value) == kSuccess ? std::optional<T>(value) : std::nullopt;
+  }
+
+  // Of "int name(device, char*, unsigned)"; empty: it failed, or there is none.
+  std::string text(const char* name, Device device) const;
+
+ private:
+  void* symbol(const char* name) const;
+
+  void* library_ = nullptr;
+  bool started_ = false;
+};
 
 struct Gpu {
   std::string bus_id;     // "0000:3b:00.0", as in /sys/bus/pci/devices; empty: unknown.

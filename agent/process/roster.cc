@@ -1,13 +1,21 @@
 #include "agent/process/roster.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <new>
 #include <span>
+
+#include "agent/process/family.h"
+#include "common/system/child.h"
+#include "common/time.h"
 
 namespace ddprun::agent {
 
@@ -74,6 +82,107 @@ std::vector<FamilyHead> WorkerRoster::heads() const {
     heads.push_back({place.pid, {place.started_from, place.started_until}, place.reaped});
   }
   return heads;
+}
+
+namespace {
+
+constexpr int kFamilyDepthMax = 32;           // Deeper ones come up to us as their ancestors die.
+constexpr std::size_t kWaitedMax = 64;  // Descriptors used at a time while waiting.
+
+std::vector<int> children_by_scan(int pid) {
+  std::vector<int> children;
+  for (const int other : numbered_entries("/proc")) {
+    if (read_proc_stat(other).parent == pid) children.push_back(other);
+  }
+  return children;
+}
+
+// SIGKILLs everything below `pid`, then `pid`. Each process is held by a pidfd and its parent
+// checked afterwards, so that a process id that was taken over by a stranger is never hit.
+void kill_tree(int pid, const UniqueFd& pidfd, int depth) {
+  if (depth < kFamilyDepthMax) {
+    for (const int child : children_of(pid)) {
+      const UniqueFd child_fd = open_pidfd(child);
+      if (child_fd && read_proc_stat(child).parent == pid && send_signal(pidfd, 0)) {
+        kill_tree(child, child_fd, depth + 1);
+      }
+    }
+  }
+  send_signal(pidfd, SIGKILL);
+}
+
+// Waits until one of `pids`, children of ours, has ended, or the time is up.
+void wait_for_any(const std::vector<int>& pids, TimePoint until) {
+  std::vector<UniqueFd> held;
+  std::vector<pollfd> polls;
+  for (const int pid : pids) {
+    if (held.size() == kWaitedMax) break;
+    held.push_back(open_pidfd(pid));
+    if (held.back()) polls.push_back({held.back().get(), POLLIN, 0});
+  }
+  const auto left = std::chrono::ceil<Milliseconds>(until - std::chrono::steady_clock::now());
+  // With no descriptor to spare there is nothing to wait on: look again in a moment.
+  const auto wait = polls.empty() ? std::min(left, Milliseconds(1)) : left;
+  if (wait.count() > 0) ::poll(polls.data(), polls.size(), static_cast<int>(wait.count()));
+}
+
+}  // namespace
+
+std::vector<int> children_of(int pid) {
+  static const bool listed = ::access("/proc/thread-self/children", F_OK) == 0;
+  if (!listed) return children_by_scan(pid);  // A kernel without CONFIG_PROC_CHILDREN.
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  std::vector<int> children;
+  for (const int thread : numbered_entries(tasks)) {
+    const std::string text = read_proc_file(tasks + "/" + std::to_string(thread) + "/children");
+    const char* at = text.c_str();
+    for (char* end = nullptr;; at = end) {
+      const long child = std::strtol(at, &end, 10);
+      if (end == at) break;
+      children.push_back(static_cast<int>(child));
+    }
+  }
+  return children;
+}
+
+Result<void> become_sub_reaper() {
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1L, 0L, 0L, 0L) == 0) return {};
+  return refused_call("what workers leave behind may outlive them", "prctl(PR_SET_CHILD_SUBREAPER)",
+                      "Linux 3.4");
+}
+
+std::vector<int> children_of_self() { return children_of(::getpid()); }
+
+StrayReport kill_unknown_children(const std::function<bool(int)>& is_known,
+                                  std::chrono::milliseconds limit) {
+  const TimePoint until = std::chrono::steady_clock::now() + limit;
+  StrayReport report;
+  for (;;) {
+    std::vector<int> strays = children_of_self();
+    strays.erase(std::remove_if(strays.begin(), strays.end(), is_known), strays.end());
+    // An unreaped child keeps its number, so what is found here cannot be a stranger.
+    for (const int pid : strays) {
+      if (const UniqueFd pidfd = open_pidfd(pid)) kill_tree(pid, pidfd, 0);
+      ::kill(pid, SIGKILL);
+    }
+    if (strays.empty()) return report;
+    wait_for_any(strays, until);
+    for (const int pid : strays) report.killed += ::waitpid(pid, nullptr, WNOHANG) == pid;
+    if (std::chrono::steady_clock::now() < until) continue;
+    for (const int pid : children_of_self()) {
+      if (!is_known(pid)) report.stuck.push_back(describe_process(pid));
+    }
+    return report;
+  }
+}
+
+int reap_unknown_children(const std::function<bool(int)>& is_known) {
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0) return 0;
+    if (is_known(info.si_pid)) return info.si_pid;
+    ::waitpid(info.si_pid, nullptr, WNOHANG);
+  }
 }
 
 }  // namespace ddprun::agent

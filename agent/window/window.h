@@ -8,12 +8,20 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "common/error.h"
 
 namespace ddprun::agent {
+
+// An object as one line of plain ASCII. Used where an agent shows what workers have written.
+
+// Workers write any bytes; JSON text may not.
+inline std::string json_line(const nlohmann::json& object) {
+  return object.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+}
 
 class Window {
  public:

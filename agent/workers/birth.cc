@@ -1,8 +1,11 @@
 #include "agent/workers/birth.h"
 
+#include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,14 +13,187 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <string_view>
 
-#include "agent/process/proc_file.h"
+#include "agent/process/family.h"
 #include "agent/process/roster.h"
-#include "agent/workers/exec_hint.h"
-#include "agent/workers/newborn.h"
+#include "agent/workers/process_host.h"
 #include "common/assert.h"
+#include "common/exit_status.h"
 #include "common/system/child.h"
+#include "common/system/descriptors.h"
 #include "common/system/signals.h"
+#include "common/text/screen.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::size_t kFirstBytes = 256;  // What the kernel reads, execve(2).
+
+std::string first_bytes(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::string bytes(kFirstBytes, '\0');
+  const ssize_t got = file ? ::read(file.get(), bytes.data(), bytes.size()) : 0;
+  bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return bytes;
+}
+
+std::string of_interpreter(std::string_view line) {
+  const bool carriage_return = line.ends_with('\r');
+  if (carriage_return) line.remove_suffix(1);
+  line.remove_prefix(std::min(line.find_first_not_of(" \t", 2), line.size()));
+  const std::string name = without_escapes(line.substr(0, line.find_first_of(" \t")));
+  if (carriage_return) {
+    return " (its lines end with CR LF, as on Windows, so the kernel looks for an interpreter '" +
+           name + "\\r': save it with LF)";
+  }
+  return " (the interpreter " + name + " that its first line names is not there)";
+}
+
+// ENOEXEC. The kernel takes no part of a #! line for an interpreter's name.
+std::string of_content(const std::string& bytes) {
+  const bool whole = bytes.size() < kFirstBytes || bytes.find('\n') != std::string::npos;
+  if (!bytes.starts_with("#!")) return " (neither a binary nor a script with a #! line)";
+  if (whole) return " (its #! line names no interpreter)";
+  return " (its #! line is longer than the " + std::to_string(kFirstBytes - 1) +
+         " characters that the kernel reads: shorten the interpreter's path, by a link to it or "
+         "by `#!/usr/bin/env python3`; a Python script can be named .py)";
+}
+
+}  // namespace
+
+std::string exec_hint(const std::string& path, int error) {
+  if (error != ENOEXEC && error != ENOENT) return "";
+  const std::string bytes = first_bytes(path);
+  if (error == ENOEXEC) return of_content(bytes);
+  const std::string_view line = std::string_view(bytes).substr(0, bytes.find('\n'));
+  if (line.starts_with("#!")) return of_interpreter(line);
+  if (line.starts_with("\177ELF")) {
+    return " (the dynamic loader that it names is not there: it was built for another system)";
+  }
+  return "";
+}
+
+namespace {
+
+constexpr int kSignalMax = 64;
+constexpr std::size_t kKernelSigsetBytes = 8;
+constexpr unsigned kDescriptorGuess =
+    65536;  // How far to close where the kernel has no close_range.
+
+DDPRUN_IN_CHILD bool fail(ChildPlan* plan, Stage stage, long error) {
+  plan->error = static_cast<int>(error);
+  plan->failed = stage;
+  // Before the kernel tells the parent that we have left its memory.
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return false;
+}
+
+DDPRUN_IN_CHILD bool call(ChildPlan* plan, Stage stage, long number, long a = 0, long b = 0,
+                          long c = 0, long d = 0) {
+  const long outcome = raw_call(number, a, b, c, d);
+  return outcome >= 0 || fail(plan, stage, -outcome);
+}
+
+DDPRUN_IN_CHILD bool arm_death_signal(ChildPlan* plan) {
+  if (!call(plan, Stage::kDeathSignal, SYS_prctl, PR_SET_PDEATHSIG, SIGKILL)) return false;
+  return raw_call(SYS_getppid) == plan->parent || fail(plan, Stage::kParentGone, ESRCH);
+}
+
+// The ends by which a worker talks, in the order of their numbers: 1, 2 and 3.
+constexpr int kEnds = 3;
+static_assert(kLinkDescriptor == kEnds);
+
+// With slots the table is the parent's own, which goes on working with it. What we need of it is
+// put at its beginning, and the rest is not even copied.
+DDPRUN_IN_CHILD bool take_table(ChildPlan* plan, int* ends) {
+  if (plan->slots == nullptr) return true;
+  for (int i = 0; i < kEnds; ++i) {
+    if (ends[i] < 0) continue;
+    if (!call(plan, Stage::kStreams, SYS_dup3, ends[i], plan->slots[i], O_CLOEXEC)) return false;
+    ends[i] = plan->slots[i];
+  }
+  return call(plan, Stage::kStreams, SYS_close_range, plan->table_end, ~0U, CLOSE_RANGE_UNSHARE);
+}
+
+// Descriptors are first moved out of the way of 0 to 3, so that any of them may be given as any.
+DDPRUN_IN_CHILD bool set_up_ends(ChildPlan* plan, const int* ends) {
+  long moved[kEnds] = {-1, -1, -1};
+  for (int i = 0; i < kEnds; ++i) {
+    moved[i] = ends[i];
+    if (ends[i] < 0 || ends[i] > kLinkDescriptor) continue;
+    moved[i] = raw_call(SYS_fcntl, ends[i], F_DUPFD, kLinkDescriptor + 1);
+    if (moved[i] < 0) return fail(plan, Stage::kStreams, -moved[i]);
+  }
+  for (int i = 0; i < kEnds; ++i) {
+    if (moved[i] >= 0 && !call(plan, Stage::kStreams, SYS_dup3, moved[i], 1 + i, 0)) return false;
+  }
+  return true;
+}
+
+DDPRUN_IN_CHILD long open_null() {
+  return raw_call(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/dev/null"), O_RDONLY, 0);
+}
+
+// Every other descriptor is closed.
+DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
+  int ends[kEnds] = {plan->stdout_fd, plan->stderr_fd, plan->link_fd};
+  if (!take_table(plan, ends) || !set_up_ends(plan, ends)) return false;
+  const long null = plan->slots && plan->null_fd >= 0 ? plan->null_fd : open_null();
+  if (null < 0) return fail(plan, Stage::kStreams, -null);
+  if (null != 0 && !call(plan, Stage::kStreams, SYS_dup3, null, 0, 0)) return false;
+  const unsigned first = kLinkDescriptor + (plan->link_fd >= 0 ? 1 : 0);
+  if (raw_call(SYS_close_range, first, ~0U, 0) < 0) {
+    for (unsigned fd = first; fd < kDescriptorGuess; ++fd) raw_call(SYS_close, fd);
+  }
+  return true;
+}
+
+DDPRUN_IN_CHILD bool bind(ChildPlan* plan) {
+  return plan->processors == nullptr ||
+         call(plan, Stage::kProcessors, SYS_sched_setaffinity, 0,
+              static_cast<long>(plan->processors_bytes), reinterpret_cast<long>(plan->processors));
+}
+
+// What cannot be undone here the program will find out.
+DDPRUN_IN_CHILD bool reset_limits(ChildPlan* plan) {
+  if (plan->descriptors) {
+    raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, reinterpret_cast<long>(plan->descriptors));
+  }
+  if (plan->processes) {
+    raw_call(SYS_prlimit64, 0, RLIMIT_NPROC, reinterpret_cast<long>(plan->processes));
+  }
+  return true;
+}
+
+DDPRUN_IN_CHILD bool reset_signals(ChildPlan* plan) {
+  const unsigned long zero[8] = {};  // A kernel sigaction of SIG_DFL, and an empty kernel sigset.
+  for (int number = 1; number <= kSignalMax; ++number) {  // execve() takes care of handlers.
+    if ((plan->ignored_signals >> (number - 1) & 1) == 0) continue;
+    raw_call(SYS_rt_sigaction, number, reinterpret_cast<long>(zero), 0, kKernelSigsetBytes);
+  }
+  return call(plan, Stage::kSignals, SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(zero),
+              0, kKernelSigsetBytes);
+}
+
+}  // namespace
+
+DDPRUN_IN_CHILD int run_child(void* argument) {
+  auto* plan = static_cast<ChildPlan*>(argument);
+  if (plan == nullptr) raw_call(SYS_exit_group, 0);
+  if (plan->noted) {
+    __atomic_store_n(plan->noted, static_cast<int>(raw_call(SYS_getpid)), __ATOMIC_SEQ_CST);
+  }
+  if (call(plan, Stage::kSession, SYS_setsid) && arm_death_signal(plan) && set_up_streams(plan) &&
+      bind(plan) && reset_limits(plan) && reset_signals(plan)) {
+    call(plan, Stage::kExec, SYS_execve, reinterpret_cast<long>(plan->argv[0]),
+         reinterpret_cast<long>(plan->argv), reinterpret_cast<long>(plan->environment));
+  }
+  raw_call(SYS_exit_group, kExitCannotStart);
+  return kExitCannotStart;
+}
+
+}  // namespace ddprun::agent
 
 // The C library's second name for clone(). ThreadSanitizer wraps the first and counts the child's
 // start as its own, in memory that is ours: afterwards it would deliver no signal any more.

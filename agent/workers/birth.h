@@ -4,14 +4,64 @@
 // a plain variable. Unlike after vfork we go on meanwhile, and may prepare the next. Called by
 // Spawner only. What a worker may expect at birth is in process_host.h.
 
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "agent/workers/end_slots.h"
 #include "agent/workers/process_host.h"
 #include "common/system/descriptors.h"
 
 namespace ddprun::agent {
+
+// What the kernel meant when it refused to execute a file that is there: its ENOENT is then of the
+// interpreter that the file names.
+
+// " (the interpreter /opt/python that its first line names is not there)"; empty: errno says it
+// all. Reads the first bytes of the file.
+std::string exec_hint(const std::string& path, int error);
+
+// What a worker's process does from its birth in our memory until it is another program. For
+// birth.cc, which is the parent's side.
+enum class Stage {
+  kNone,         // Nothing failed.
+  kSession,      // A session and process group of its own.
+  kDeathSignal,  // PR_SET_PDEATHSIG.
+  kParentGone,   // We ended before the death signal was armed.
+  kStreams,      // A table of descriptors of its own: 0, 1, 2 and that of the link.
+  kProcessors,   // sched_setaffinity.
+  kSignals,      // Default dispositions and mask.
+  kExec,         // execve itself.
+};
+
+// What the parent tells the child, and what the child leaves behind.
+struct ChildPlan {
+  const char* const* argv;
+  const char* const* environment;
+  int stdout_fd;
+  int stderr_fd;
+  pid_t parent;
+  const cpu_set_t* processors;  // Null: all of the parent's.
+  std::size_t processors_bytes;
+  const rlimit* descriptors = nullptr;  // Null, both: as we have them.
+  const rlimit* processes = nullptr;
+  int link_fd = -1;            // Becomes kLinkDescriptor; -1: it gets none.
+  const int* slots = nullptr;  // EndSlots::Numbers; null: the child has a copy of our whole table.
+  int null_fd = -1;            // /dev/null, and where the part of our table that it copies ends:
+  unsigned table_end = 0;      // both only with slots.
+  std::uint64_t ignored_signals = 0;  // That we ignore: bit n - 1 for signal n.
+  int* noted = nullptr;               // Gets its process id; null: nobody wants to know.
+  volatile Stage failed = Stage::kNone;
+  volatile int error = 0;
+};
+
+// `argument`: a ChildPlan, or null for a child that ends at once. Does not return.
+DDPRUN_IN_CHILD int run_child(void* argument);
 
 struct SpawnedProcess {
   int pid = 0;

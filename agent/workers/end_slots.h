@@ -4,11 +4,104 @@
 // lies below table_end(): however many descriptors we keep for the workers that live already, none
 // of them has to be copied and closed for the next. Owned by Spawner.
 
+#include <linux/sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <vector>
 
 #include "common/system/descriptors.h"
+
+// System calls without the C library, for a child that runs in our memory beside us: the library's
+// errno is the parent's. For birth.cc.
+
+// The child runs in our memory: sanitizers would take what it does for our own doing.
+#define DDPRUN_IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined")))
+
+namespace ddprun::agent {
+
+#if defined(__x86_64__) || defined(__aarch64__)
+inline constexpr bool kHasRawCalls = true;
+#else
+inline constexpr bool kHasRawCalls = false;  // The parent has to be suspended meanwhile.
+#endif
+
+// What the kernel answers: below 0 it is -errno.
+DDPRUN_IN_CHILD inline long raw_call(long number, long a = 0, long b = 0, long c = 0, long d = 0) {
+#if defined(__x86_64__)
+  long outcome;
+  register long fourth asm("r10") = d;
+  asm volatile("syscall"
+               : "=a"(outcome)
+               : "0"(number), "D"(a), "S"(b), "d"(c), "r"(fourth)
+               : "rcx", "r11", "memory");
+  return outcome;
+#elif defined(__aarch64__)
+  register long first asm("x0") = a;
+  register long second asm("x1") = b;
+  register long third asm("x2") = c;
+  register long fourth asm("x3") = d;
+  register long what asm("x8") = number;
+  asm volatile("svc #0" : "+r"(first) : "r"(second), "r"(third), "r"(fourth), "r"(what) : "memory");
+  return first;
+#else
+  const long outcome = ::syscall(number, a, b, c, d);
+  return outcome < 0 ? -errno : outcome;
+#endif
+}
+
+// clone3, which the C library does not have for programs: the child calls `run` on the stack in
+// `how`, and never returns from it. The child's process id, or -errno.
+#if defined(__x86_64__)
+DDPRUN_IN_CHILD inline long clone3_and_run(const clone_args& how, int (*run)(void*),
+                                           void* argument) {
+  long outcome;
+  register int (*function)(void*) asm("r12") = run;
+  register void* given asm("r13") = argument;
+  asm volatile(
+      "syscall\n\t"
+      "test %%rax, %%rax\n\t"
+      "jnz 1f\n\t"
+      "xor %%ebp, %%ebp\n\t"
+      "mov %[given], %%rdi\n\t"
+      "call *%[function]\n\t"
+      "hlt\n"
+      "1:"
+      : "=a"(outcome)
+      : "0"(static_cast<long>(SYS_clone3)), "D"(&how),
+        "S"(sizeof how), [function] "r"(function), [given] "r"(given)
+      : "rcx", "r11", "memory");
+  return outcome;
+}
+#elif defined(__aarch64__)
+DDPRUN_IN_CHILD inline long clone3_and_run(const clone_args& how, int (*run)(void*),
+                                           void* argument) {
+  register long outcome asm("x0") = reinterpret_cast<long>(&how);
+  register long size asm("x1") = sizeof how;
+  register long number asm("x8") = SYS_clone3;
+  register int (*function)(void*) asm("x19") = run;
+  register void* given asm("x20") = argument;
+  asm volatile(
+      "svc #0\n\t"
+      "cbnz x0, 1f\n\t"
+      "mov x29, xzr\n\t"
+      "mov x0, %[given]\n\t"
+      "blr %[function]\n\t"
+      "brk #0\n"
+      "1:"
+      : "+r"(outcome)
+      : "r"(size), "r"(number), [function] "r"(function), [given] "r"(given)
+      : "memory");
+  return outcome;
+}
+#else
+inline long clone3_and_run(const clone_args&, int (*)(void*), void*) { return -ENOSYS; }
+#endif
+
+}  // namespace ddprun::agent
 
 namespace ddprun::agent {
 

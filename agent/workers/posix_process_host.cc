@@ -11,8 +11,7 @@
 
 #include "agent/process/cgroup.h"
 #include "agent/process/family.h"
-#include "agent/process/proc_file.h"
-#include "agent/process/strays.h"
+#include "agent/process/roster.h"
 #include "agent/workers/birth.h"
 #include "common/assert.h"
 #include "common/exit_status.h"

@@ -12,7 +12,6 @@
 #include <set>
 
 #include "agent/process/roster.h"
-#include "agent/process/strays.h"
 #include "agent/workers/process_host.h"
 #include "agent/workers/spawner.h"
 #include "common/system/descriptors.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "agent/placement/worker_count.h"
+#include "agent/placement/worker_environment.h"
 #include "common/assert.h"
 #include "common/system/random_id.h"
 #include "launcher/checkup/far_end.h"

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "agent/placement/worker_count.h"
+#include "agent/placement/worker_environment.h"
 #include "launcher/doctor/fact_names.h"
 
 namespace ddprun::launcher {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <exception>
 
-#include "agent/process/cgroup_values.h"
+#include "agent/process/cgroup.h"
 #include "common/exit_status.h"
 #include "common/system/child.h"
 #include "common/system/limits.h"

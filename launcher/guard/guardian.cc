@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "agent/process/cgroup.h"
-#include "agent/process/strays.h"
+#include "agent/process/roster.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "launcher/guard/guardian_children.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/lines/line_splitter.h"
+#include "agent/lines/lines.h"
 #include "launcher/hosts/piped_process.h"
 #include "launcher/hosts/remote_node.h"
 #include "launcher/options/options.h"

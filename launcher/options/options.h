@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "agent/health/stall_watch.h"
-#include "agent/lines/line_format.h"
+#include "agent/lines/lines.h"
 #include "agent/lines/output_choice.h"
 #include "agent/placement/binding.h"
 #include "common/error.h"

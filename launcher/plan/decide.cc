@@ -1,7 +1,7 @@
 #include "launcher/plan/decide.h"
 
 #include "agent/node/command.h"
-#include "agent/placement/worker_count.h"
+#include "agent/placement/worker_environment.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "launcher/plan/gather_facts.h"

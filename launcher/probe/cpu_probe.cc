@@ -8,10 +8,9 @@
 #include <filesystem>
 #include <sstream>
 
-#include "agent/placement/worker_count.h"
+#include "agent/placement/worker_environment.h"
 #include "agent/process/cgroup.h"
-#include "agent/process/cgroup_values.h"
-#include "agent/process/proc_file.h"
+#include "agent/process/family.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/probe.h"
 

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "agent/placement/nvml.h"
+#include "agent/placement/gpus.h"
+#include "agent/process/family.h"
 #include "agent/process/kernel_log.h"
-#include "agent/process/proc_file.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/probe.h"
 

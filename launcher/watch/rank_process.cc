@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "agent/process/proc_file.h"
+#include "agent/process/family.h"
 #include "common/system/log.h"
 #include "common/text/figures.h"
 #include "launcher/watch/screen_text.h"

@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "agent/process/proc_file.h"
+#include "agent/process/family.h"
 #include "common/system/child.h"
 #include "common/system/descriptors.h"
 #include "common/system/standard_output.h"

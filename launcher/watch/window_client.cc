@@ -13,7 +13,7 @@
 #include <chrono>
 #include <optional>
 
-#include "agent/process/proc_file.h"
+#include "agent/process/family.h"
 #include "common/assert.h"
 #include "common/system/descriptors.h"
 #include "common/text/screen.h"

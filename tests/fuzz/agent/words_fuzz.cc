@@ -9,7 +9,7 @@
 
 #include "agent/health/fault.h"
 #include "agent/health/oom_watch.h"
-#include "agent/lines/line_format.h"
+#include "agent/lines/lines.h"
 #include "agent/output/last_words.h"
 #include "common/assert.h"
 #include "common/text/screen.h"

@@ -11,8 +11,8 @@
 #include <map>
 
 #include "agent/process/cgroup.h"
-#include "agent/process/proc_file.h"
-#include "agent/process/strays.h"
+#include "agent/process/family.h"
+#include "agent/process/roster.h"
 #include "tests/process/agent/processes.h"
 #include "tests/support/loop.h"
 

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/process/strays.h"
+#include "agent/process/roster.h"
 #include "agent/workers/birth.h"
 #include "common/system/child.h"
 #include "common/system/random_id.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "agent/placement/topology.h"
 
 namespace ddprun::agent {
 namespace {

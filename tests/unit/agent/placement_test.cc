@@ -1,10 +1,10 @@
-#include "agent/placement/worker_count.h"
+#include "agent/placement/worker_environment.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 
-#include "agent/placement/gpu_list.h"
+#include "agent/placement/gpus.h"
 #include "common/system/random_id.h"
 
 namespace ddprun::agent {

@@ -1,4 +1,4 @@
-#include "agent/node/start_failure.h"
+#include "agent/node/verdict_file.h"
 
 #include <catch2/catch.hpp>
 #include <cerrno>

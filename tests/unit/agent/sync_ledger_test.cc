@@ -1,4 +1,4 @@
-#include "agent/health/sync_ledger.h"
+#include "agent/health/progress_monitor.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

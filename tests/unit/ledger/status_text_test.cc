@@ -1,4 +1,4 @@
-#include "agent/verdict/status_text.h"
+#include "agent/verdict/verdict_picture.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,11 +1,10 @@
-#include "agent/lines/line_fold.h"
+#include "agent/lines/lines.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <vector>
 
-#include "agent/lines/line_format.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/lines/line_splitter.h"
+#include "agent/lines/lines.h"
 
 #include <catch2/catch.hpp>
 #include <random>

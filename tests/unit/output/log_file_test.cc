@@ -1,4 +1,4 @@
-#include "agent/output/log_file.h"
+#include "agent/output/log_files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,6 @@
 #include <iterator>
 #include <random>
 
-#include "agent/output/log_writer.h"
 
 namespace ddprun::agent {
 namespace {

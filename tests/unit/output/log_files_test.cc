@@ -1,4 +1,3 @@
-#include "agent/output/log_file.h"
 #include "agent/output/log_files.h"
 
 #include <unistd.h>
@@ -7,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/lines/line_prefix.h"
+#include "agent/lines/lines.h"
 #include "common/system/random_id.h"
 
 namespace ddprun::agent {

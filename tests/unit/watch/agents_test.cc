@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/process/proc_file.h"
+#include "agent/process/family.h"
 #include "common/system/descriptors.h"
 #include "launcher/watch/rank_process.h"
 #include "launcher/watch/window_client.h"

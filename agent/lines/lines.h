@@ -1,0 +1,154 @@
+#pragma once
+// Cuts a stream of bytes, which may arrive in pieces of any size, into lines. Pure; copies only
+// what a piece leaves unfinished. One for each stream of each worker, fed by Output.
+//
+//   "step 1\n"        a line
+//   "10%\r20%\r\n"    progress "10%", progress "20%", then the line "20%": the last state is kept
+//   "text\r\n"        a line
+//   "tail" <end>      a line, as is progress that nothing followed
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "common/time.h"
+
+namespace ddprun::agent {
+
+constexpr std::size_t kLineBytesMax = std::size_t{64} * 1024;
+
+class LineSink {
+ public:
+  virtual ~LineSink() = default;
+  virtual void on_line(std::string_view line) = 0;  // Without its end of line.
+  virtual void on_piece(
+      std::string_view piece) = 0;  // Of a line above kLineBytesMax; more of it follows.
+  virtual void on_progress(std::string_view state) = 0;  // To be overwritten by what comes next.
+};
+
+class LineSplitter {
+ public:
+  // What the sink is given is valid only until it returns.
+  void feed(std::string_view bytes, LineSink& sink);
+
+  // The stream has ended: gives what is left as a line.
+  void finish(LineSink& sink);
+
+ private:
+  void end_line(std::string_view rest, LineSink& sink);
+  std::string_view take_progress(std::string_view bytes, LineSink& sink);
+  std::string_view cut(std::string_view text, LineSink& sink);
+
+  std::string partial_;   // Since the last '\n' or '\r'.
+  std::string progress_;  // The last progress since the last '\n'.
+};
+
+// Lines that many ranks say alike become one, on request: "[0-7] x8: text". Pure.
+//
+// A line waits until every rank that is there has said it, or for `delay`; those behind it wait
+// with it, so that each rank's lines come out in its order. A rank's line joins an equal one that
+// waits only if that one comes after all that this rank has waiting.
+class LineFold {
+ public:
+  struct Line {
+    std::set<int> ranks;
+    int source = 0;  // What add() was given by the first who said it.
+    int kind = 0;
+    std::string text;
+    bool whole = true;
+  };
+
+  explicit LineFold(Duration delay, std::size_t bytes_max = std::size_t{1} << 20)
+      : delay_(delay), bytes_max_(bytes_max) {}
+
+  // Who could say a line: a stream of this rank begins, one has ended.
+  void enter(int rank) { ++present_[rank]; }
+  void leave(int rank);
+
+  // Who says it, on a stream of which kind, what, and whether it is whole: a piece of an over-long
+  // line is not folded, nor are lines of different kinds.
+  void add(int rank, Line line, TimePoint now);
+
+  // The next line that has waited long enough, has been said by all, or must make room; with
+  // `all`, simply the next.
+  std::optional<Line> take(TimePoint now, bool all = false);
+
+  std::optional<TimePoint> deadline() const;
+
+ private:
+  struct Waiting {
+    Line line;
+    TimePoint due;
+  };
+  using Key = std::string;
+  static Key key_of(const Line& line);
+  bool said_by_all(const std::set<int>& ranks) const;
+
+  Duration delay_;
+  std::size_t bytes_max_;
+  std::map<int, int> present_;  // Streams of each rank.
+  std::deque<Waiting> waiting_;
+  std::uint64_t first_ = 0;                         // The number of waiting_.front().
+  std::unordered_map<Key, std::uint64_t> numbers_;  // The last one of each text.
+  std::map<int, std::uint64_t> last_of_rank_;
+  std::size_t bytes_ = 0;
+};
+
+// "0-3,6": neighbours as ranges.
+std::string rank_ranges(const std::set<int>& ranks);
+
+// What stands before each line of a worker. Pure. Used by Output.
+constexpr std::string_view kDefaultLinePrefix = "[${role_name}${rank}]:";
+
+struct LinePrefixFacts {
+  std::string role_name;
+  int rank = 0;
+  int local_rank = 0;
+  std::string hostname;
+};
+
+// Replaces ${role_name} ${rank} ${local_rank} ${hostname}; anything else stays as it is.
+std::string expand_line_prefix(std::string_view line_template, const LinePrefixFacts& facts);
+
+// What a worker's line looks like on our console: behind a prefix, or as a JSON object. Pure.
+enum class LineFormat {
+  kText,  // "[default3]:text"
+  kJson,  // {"time":1700000000.123456,"host":"a",...,"rank":3,"stream":"stderr","line":"text"}
+};
+
+// Who says a line, ready to be put around it.
+struct Speaker {
+  int rank = 0;
+  bool is_stderr = false;
+  std::string prefix;     // kText
+  std::string json_head;  // kJson: the members before "rank", which all of a node share.
+  std::string json_tail;  // kJson: those after the ranks, up to the line's own text.
+};
+
+struct SpeakerFacts {
+  std::string hostname;
+  std::string role;
+  int rank = 0;
+  int local_rank = 0;
+  int restart_count = 0;
+  bool is_stderr = false;
+};
+Speaker make_speaker(const SpeakerFacts& facts, std::string prefix);
+
+// What comes before and after the text of a line. `time`: microseconds since 1970.
+std::string json_before(const Speaker& speaker, std::int64_t time);
+std::string json_before_folded(const Speaker& speaker, const std::set<int>& ranks,
+                               std::int64_t time);
+std::string_view json_after(bool whole);
+
+// `text` as the inside of a JSON string, valid UTF-8 whatever it was; `scratch` holds it where it
+// had to be changed.
+std::string_view json_text(std::string_view text, std::string& scratch);
+
+}  // namespace ddprun::agent
