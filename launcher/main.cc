@@ -18,10 +18,8 @@
 #include "launcher/options/allocation.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/options.h"
-#include "launcher/plan/gather_facts.h"
+#include "launcher/plan/facts.h"
 #include "launcher/run/launch.h"
-#include "launcher/run/messages.h"
-#include "launcher/run/own_environment.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "common/error.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/options/options.h"
+#include "launcher/page/report_page.h"
 #include "rendezvous/protocol/wire_command.h"
 
 namespace ddprun::launcher {
@@ -23,5 +25,19 @@ std::shared_ptr<void> async_ask(boost::asio::io_context& io, const Endpoint& end
 // The same, blocking.
 Result<std::string> ask(const Endpoint& endpoint, const std::string& token,
                         const rendezvous::Command& command);
+
+// What ddprunctl shows of runs that have ended: those of this machine, and those that a daemon
+// remembers. Called by ctl_main.cc.
+
+// Prints the history of this user on this machine, or one run of it.
+Result<void> show_own_history(const CtlOptions& options);
+
+// Writes the report of a run of that history. A failure says why there is none.
+Result<void> show_own_report(const CtlOptions& options);
+
+// The same of a daemon's answer, as text to print.
+Result<std::string> daemon_history_shown(const CtlOptions& options, const std::string& answer);
+Result<std::string> report_shown(const CtlOptions& options, const std::string& account,
+                                 const PageFacts& facts = {});
 
 }  // namespace ddprun::launcher

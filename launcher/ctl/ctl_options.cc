@@ -6,8 +6,7 @@
 
 #include "common/text/screen.h"
 #include "launcher/ctl/ctl_completion.h"
-#include "launcher/ctl/ctl_help.h"
-#include "launcher/options/option_values.h"
+#include "launcher/options/read_options.h"
 #include "launcher/watch/debug.h"
 
 #ifndef DDPRUN_VERSION

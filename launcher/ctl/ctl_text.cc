@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "common/text/screen.h"
-#include "launcher/watch/screen_text.h"
+#include "launcher/watch/top_screen.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "launcher/watch/screen_text.h"
+#include "launcher/watch/top_screen.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {

@@ -2,9 +2,9 @@
 
 #include <map>
 
-#include "launcher/doctor/amounts.h"
 #include "launcher/doctor/checks.h"
 #include "launcher/doctor/fact_names.h"
+#include "launcher/doctor/finding.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -1,8 +1,8 @@
 // Names, interfaces and ports, as one node has them.
 
-#include "launcher/doctor/amounts.h"
 #include "launcher/doctor/checks.h"
 #include "launcher/doctor/fact_names.h"
+#include "launcher/doctor/finding.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 // What a check says of a node, and how bad that is. Pure.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,15 @@
 #include "launcher/doctor/node_facts.h"
 
 namespace ddprun::doctor {
+
+// Amounts as the screens show them: "1,048,576", "64 KiB", "24.1 GB/s". Pure.
+inline constexpr std::int64_t kMega = 1'000'000;
+
+std::string count_text(std::int64_t count);  // "1,048,576"
+std::string bytes_text(std::int64_t bytes);  // "310 MB"; powers of ten
+std::string limit_text(std::int64_t bytes);  // "64 KiB", "unlimited" below 0
+std::string number_text(double number);      // Three digits at most: "24.1", "0.2", "850"
+std::string ms_text(double milliseconds);    // "0.2 ms", "4.1 s"
 
 // From good to bad: the worst of all findings is the exit code.
 enum class Status {

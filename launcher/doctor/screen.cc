@@ -5,7 +5,7 @@
 #include <map>
 
 #include "common/text/screen.h"
-#include "launcher/doctor/amounts.h"
+#include "launcher/doctor/finding.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -15,7 +15,6 @@
 #include "common/exit_status.h"
 #include "common/system/child.h"
 #include "common/system/limits.h"
-#include "launcher/guard/guardian_signals.h"
 
 namespace ddprun::launcher {
 namespace {

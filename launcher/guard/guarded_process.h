@@ -2,11 +2,20 @@
 // Starts one child of the guardian. Separate from it because everything here runs between fork and
 // exec.
 
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <array>
 #include <csignal>
+#include <optional>
+#include <vector>
 
 #include "common/error.h"
+#include "common/system/child.h"
 #include "common/system/descriptors.h"
 #include "launcher/guard/guardian.h"
+#include "launcher/guard/guardian_policy.h"
 
 namespace ddprun::launcher {
 
@@ -24,5 +33,102 @@ struct GuardianSetup {
 // Signals must be blocked. The child itself reports a failing exec, which shows as
 // kExitCannotStart.
 Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSetup& setup);
+
+// The guardian's signals: blocked for as long as it lives, and read from a descriptor instead. Used
+// by guardian.cc; hosts_run.cc reads its own as they are read here.
+inline constexpr std::array kForwarded = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
+                                          SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+
+// Whether a signal that is ignored when we start stays so: a hang-up under nohup, and what means
+// something to nobody. SIGINT and SIGQUIT are ignored for each background job of a script, which
+// must be possible to end all the same.
+inline bool stays_ignored(int signal) {
+  if (signal == SIGINT || signal == SIGQUIT || signal == SIGTERM) return false;
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Goes with a SIGINT that was queued and means Origin::kNow.
+inline constexpr int kNowValue = 0x6e6f77;
+
+struct ReceivedSignal {
+  int signal = 0;  // 0: none is waiting.
+  Origin origin = Origin::kProcess;
+};
+
+inline ReceivedSignal read_signal(int signalfd) {
+  signalfd_siginfo info{};
+  if (::read(signalfd, &info, sizeof info) != sizeof info) return {};
+  ReceivedSignal received{.signal = static_cast<int>(info.ssi_signo)};
+  if (info.ssi_code == SI_KERNEL) received.origin = Origin::kTerminal;
+  if (info.ssi_code == SI_QUEUE && info.ssi_int == kNowValue) received.origin = Origin::kNow;
+  return received;
+}
+
+// Blocks what the guardian handles, for as long as it lives, and reads it from a descriptor
+// instead.
+class GuardianSignals {
+ public:
+  explicit GuardianSignals(const std::vector<int>& also_forwarded) {
+    std::vector<int> forwarded(kForwarded.begin(), kForwarded.end());
+    forwarded.insert(forwarded.end(), also_forwarded.begin(), also_forwarded.end());
+    sigset_t handled;
+    ::sigemptyset(&handled);
+    ::sigaddset(&handled, SIGCHLD);
+    for (const int signal : forwarded) {
+      if (!stays_ignored(signal)) ::sigaddset(&handled, signal);
+    }
+    chld_before_ = ::signal(SIGCHLD, SIG_DFL);  // Ignored: nobody would learn how children end.
+    ::sigprocmask(SIG_BLOCK, &handled, &before_);
+    pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
+    fd_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd_) refused_ = refused_call("receiving signals", "signalfd", "Linux 2.6.27");
+  }
+  ~GuardianSignals() {
+    ::signal(SIGPIPE, pipe_before_);
+    ::signal(SIGCHLD, chld_before_);
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+  int fd() const { return fd_.get(); }
+  const std::optional<Failure>& refused() const { return refused_; }  // Then there is no fd().
+  const sigset_t& mask_before() const { return before_; }
+
+  ReceivedSignal next() const { return read_signal(fd_.get()); }
+
+ private:
+  sigset_t before_{};
+  sighandler_t pipe_before_ = SIG_DFL;
+  sighandler_t chld_before_ = SIG_DFL;
+  UniqueFd fd_;
+  std::optional<Failure> refused_;
+};
+
+// The guardian's children, and what is sent to them. Only guardian.cc uses this.
+struct Child {
+  const GuardedChild* plan;
+  std::optional<GuardedProcess> process;
+  RespawnBudget budget;
+  std::optional<TimePoint> start_at;
+
+  bool is_agent() const { return plan->kind == GuardedChild::Kind::kAgent; }
+};
+
+inline void signal_agents(const std::vector<Child>& children, int signal) {
+  for (const Child& child : children) {
+    if (child.is_agent() && child.process) ::kill(child.process->pid, signal);
+  }
+}
+
+// A second Ctrl-C, to those that have nodes elsewhere. False: there are none.
+inline bool pass_now_on(const std::vector<Child>& children) {
+  bool any = false;
+  for (const Child& child : children) {
+    if (!child.process || !child.plan->passes_now_on) continue;
+    ::sigqueue(child.process->pid, SIGINT, {.sival_int = kNowValue});
+    any = true;
+  }
+  return any;
+}
 
 }  // namespace ddprun::launcher

@@ -13,7 +13,7 @@
 #include "agent/process/roster.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
-#include "launcher/guard/guardian_children.h"
+#include "launcher/guard/guarded_process.h"
 
 namespace ddprun::launcher {
 namespace {

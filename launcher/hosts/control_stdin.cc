@@ -13,7 +13,7 @@
 #include "common/exit_status.h"
 #include "common/system/secrets.h"
 #include "common/time.h"
-#include "launcher/guard/guardian_signals.h"
+#include "launcher/guard/guarded_process.h"
 
 namespace ddprun::launcher {
 namespace {

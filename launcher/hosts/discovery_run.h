@@ -3,9 +3,45 @@
 // HostWatch decides. The rendezvous daemon is on this machine, unless --rdzv-endpoint names
 // another, so that every host may come and go. Called by main.cc instead of running a node here.
 
+#include <poll.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts/host_watch.h"
+#include "launcher/hosts/piped_process.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {
+
+// The script of --host-discovery as a process: started, read within limits, ended with all that it
+// started. Used by discovery_run.cc.
+class DiscoveryScript {
+ public:
+  explicit DiscoveryScript(std::vector<std::string> argv) : argv_(std::move(argv)) {}
+  ~DiscoveryScript() { kill(); }
+  DiscoveryScript(const DiscoveryScript&) = delete;
+  DiscoveryScript& operator=(const DiscoveryScript&) = delete;
+
+  // How it has ended, if it could not be started.
+  std::optional<HostListing> start();
+  void add_polls(std::vector<pollfd>& polls) const;
+  // Reads what is there without waiting. How the script has ended, once it has.
+  std::optional<HostListing> serve();
+  void kill();  // If it runs.
+
+ private:
+  bool runs() const { return process_.pid > 0; }
+  bool reap_killed();  // False: it has not ended yet.
+  void read_output();
+  void read_errors();
+
+  const std::vector<std::string> argv_;
+  PipedProcess process_;
+  PipedProcess killed_;  // Not reaped yet.
+  HostListing listing_;
+};
 
 // Returns the exit code. A failure is a whole sentence, and nothing has been started.
 Result<int> run_discovery(Options options, const Environment& environment);

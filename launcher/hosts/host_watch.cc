@@ -1,13 +1,62 @@
 #include "launcher/hosts/host_watch.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/text/figures.h"
+#include "launcher/options/hosts.h"
 
 namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t kNameBytesMax = 255;
+constexpr std::size_t kShownMax = 60;
+
+Failure wrong(std::string what) { return {Errc::kBadMessage, std::move(what)}; }
+
+std::string_view without_blanks(std::string_view line) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const std::size_t begin = line.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return line.substr(begin, line.find_last_not_of(kBlanks) - begin + 1);
+}
+
+// In quotes: not endless, and nothing that a terminal would obey.
+std::string quoted(std::string_view line) {
+  std::string safe(line.substr(0, kShownMax));
+  for (char& letter : safe) {
+    if (static_cast<unsigned char>(letter) < ' ' || letter == '\x7f') letter = '?';
+  }
+  return "'" + safe + (line.size() > kShownMax ? "...'" : "'");
+}
+
+}  // namespace
+
+Result<std::vector<HostEntry>> hosts_in_lines(std::string_view output) {
+  std::vector<HostEntry> hosts;
+  std::set<std::string> names;
+  for (int number = 1; !output.empty(); ++number) {
+    const std::size_t end = output.find('\n');
+    const std::string_view line = without_blanks(output.substr(0, end));
+    output.remove_prefix(end == std::string_view::npos ? output.size() : end + 1);
+    if (line.empty()) continue;
+    const std::string place = "line " + std::to_string(number) + " ";
+    Result<HostEntry> host = parse_host(line);
+    if (!host) return wrong(place + quoted(line) + " is not a host: " + host.error().context);
+    if (host->name.size() > kNameBytesMax) return wrong(place + "is longer than a host's name");
+    if (!names.insert(host->name).second) return wrong(place + "has " + host->name + " twice");
+    hosts.push_back(std::move(*host));
+    if (hosts.size() > kListedHostsMax) {
+      return wrong("there are more than " + std::to_string(kListedHostsMax) + " hosts");
+    }
+  }
+  return hosts;
+}
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -216,6 +265,119 @@ bool HostWatch::any_runs() const {
     return entry.second.state == State::kRunning ||
            (entry.second.state == State::kLeaving && !entry.second.was_killed);
   });
+}
+
+// The part of HostWatch that is about the script: when it is asked, and what its answers mean.
+
+namespace {
+
+using Level = HostWatch::Say::Level;
+
+constexpr int kGoodLists = 12;        // So many in a row, and what was wrong before is forgotten.
+constexpr std::size_t kNamesMax = 8;  // In one line.
+
+std::string workers_text(const std::optional<int>& workers) {
+  return workers ? number_of(*workers, "worker") : "no number of workers";
+}
+
+}  // namespace
+
+void HostWatch::ask() {
+  if (answer_by_ && now_ >= *answer_by_) {
+    answer_by_.reset();
+    ask_at_ = now_ + rules_.period;
+    actions_.push_back(KillScript{});
+    complain(Complaint::kHung,
+             "has not ended within " +
+                 seconds_text(std::chrono::duration_cast<Milliseconds>(patience())));
+  }
+  if (interrupted_ || !ask_at_ || now_ < *ask_at_) return;
+  ask_at_.reset();
+  answer_by_ = now_ + patience();
+  actions_.push_back(AskScript{});
+}
+
+void HostWatch::on(const Listed& listed) {
+  if (!answer_by_) return;  // It came with the event before which its time was over.
+  answer_by_.reset();
+  ask_at_ = now_ + rules_.period;
+  const HostListing& listing = listed.listing;
+  const std::string words = listing.last_words.empty() ? "" : " (" + listing.last_words + ")";
+  if (!listing.cannot_start.empty()) {
+    return miss_script(listing.cannot_start);
+  }
+  if (listing.is_too_long) {
+    return complain(Complaint::kTooLong,
+                    "printed more than " + std::to_string(kHostLinesBytesMax) + " bytes");
+  }
+  if (listing.exit_code != 0) {
+    return complain(Complaint::kFailed, "exited with " + std::to_string(listing.exit_code) + words);
+  }
+  auto hosts = hosts_in_lines(listing.output);
+  if (!hosts) return complain(Complaint::kGarbage, "printed no list: " + hosts.error().context);
+  if (hosts->empty()) return complain(Complaint::kEmpty, "printed no host" + words);
+  accept(std::move(*hosts));
+}
+
+// A name that was mistyped is not waited for.
+void HostWatch::miss_script(const std::string& why) {
+  if (!listed_.empty()) return complain(Complaint::kNotStarted, "cannot be started: " + why);
+  say(Level::kError, "--host-discovery: " + rules_.script + " cannot be started: " + why);
+  is_over_ = true;
+  actions_.push_back(End{kExitUsage});
+}
+
+void HostWatch::complain(Complaint kind, const std::string& text) {
+  good_lists_ = 0;
+  if (interrupted_ || !reported_.insert(kind).second) return;
+  complained_ = true;
+  say(Level::kWarning, rules_.script + " " + text + "; " + in_force());
+}
+
+std::string HostWatch::in_force() const {
+  if (listed_.empty()) return "no host is known yet";
+  std::string names;
+  for (std::size_t i = 0; i < std::min(listed_.size(), kNamesMax); ++i) {
+    names += (names.empty() ? "" : ", ") + listed_[i].name;
+  }
+  if (listed_.size() > kNamesMax) {
+    names += " and " + std::to_string(listed_.size() - kNamesMax) + " more";
+  }
+  return "the last list stays in force: " + names;
+}
+
+void HostWatch::accept(std::vector<HostEntry> hosts) {
+  if (std::exchange(complained_, false)) say(Level::kInfo, rules_.script + " lists hosts again");
+  if (++good_lists_ >= kGoodLists) reported_.clear();
+  listed_ = std::move(hosts);
+  std::erase_if(troubles_, [this](const auto& trouble) { return !is_listed(trouble.first); });
+  for (const HostEntry& host : listed_) compare_workers(host);
+  for (auto& [name, node] : nodes_) {
+    if (!is_listed(name) && node.state != State::kLeaving) withdraw(node);
+  }
+}
+
+// A node keeps the number of workers that it was started with.
+void HostWatch::compare_workers(const HostEntry& host) {
+  const auto found = nodes_.find(host.name);
+  if (found == nodes_.end()) return;
+  Node& node = found->second;
+  const bool is_news = host.workers != node.reported_workers;
+  node.reported_workers = host.workers;
+  if (!is_news || host.workers == node.host.workers) return;
+  say(Level::kWarning, host.name + " is listed with " + workers_text(host.workers) +
+                           " now; its node keeps what it has until it is started again");
+}
+
+void HostWatch::withdraw(Node& node) {
+  if (node.state == State::kStarting) {
+    kill(node);
+  } else {
+    say(Level::kInfo, node.host.name + " is not listed any more: its node leaves the run");
+    actions_.push_back(WithdrawNode{node.host.name});
+  }
+  node.state = State::kLeaving;
+  node.since = now_;
 }
 
 }  // namespace ddprun::launcher

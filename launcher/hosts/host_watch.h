@@ -16,13 +16,24 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "common/error.h"
 #include "common/time.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {
+
+// What the script of --host-discovery prints, as in Horovod: a host a line, "host" or "host:slots".
+// Pure. Called by host_watch.cc.
+inline constexpr std::size_t kHostLinesBytesMax = 1 << 20;
+inline constexpr std::size_t kListedHostsMax = 4'096;  // ssh connections from one machine.
+
+// In the order of the lines. Blank lines count for nothing. A failure says which line is wrong, as
+// the end of a sentence: "line 3 'a b' is not a host: ...".
+Result<std::vector<HostEntry>> hosts_in_lines(std::string_view output);
 
 // How the script has ended.
 struct HostListing {

@@ -12,13 +12,12 @@
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
+#include "launcher/hosts/control_stdin.h"
 #include "launcher/hosts/orders.h"
-#include "launcher/hosts/passed_signals.h"
 #include "launcher/hosts/ssh_node.h"
-#include "launcher/hosts/way.h"
 #include "launcher/options/hosts.h"
+#include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
-#include "launcher/plan/endpoint.h"
 
 namespace ddprun::launcher {
 namespace {

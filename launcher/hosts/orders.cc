@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-#include "launcher/options/option_values.h"
+#include "launcher/options/read_options.h"
 
 namespace ddprun::launcher {
 namespace {

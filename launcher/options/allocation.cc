@@ -2,8 +2,8 @@
 
 #include <charconv>
 
-#include "launcher/options/host_list.h"
-#include "launcher/options/option_values.h"
+#include "launcher/options/hosts.h"
+#include "launcher/options/read_options.h"
 
 namespace ddprun::launcher {
 namespace {

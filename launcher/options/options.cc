@@ -9,9 +9,7 @@
 #include "launcher/options/completion.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/help.h"
-#include "launcher/options/option_values.h"
 #include "launcher/options/read_options.h"
-#include "launcher/options/suggest.h"
 
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "0.0.0"

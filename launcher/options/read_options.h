@@ -4,11 +4,40 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {
+
+// The text of one option -> its typed value. Each parser's failure says only what is allowed
+// ("give N or MIN:MAX, ..."); options.cc puts the flag and the offending text before it. Pure.
+
+// What kBadOption says: a sentence for whoever typed it.
+Failure usage(std::string sentence);
+
+Result<int> parse_integer(std::string_view text, int min, int max);
+Result<std::string> parse_run_id(std::string_view text);        // Any, without control characters.
+Result<NodeRange> parse_nnodes(std::string_view text);          // "2", "1:4"
+Result<WorkerCount> parse_worker_count(std::string_view text);  // "8", "auto", "gpu", "cpu"
+Result<std::uint16_t> parse_port(std::string_view text);        // 0..65535; 0 is "any"
+Result<Endpoint> parse_endpoint(std::string_view text);         // "host", "host:1", "[::1]:1"
+Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);  // "a:1,b:2"
+Result<Milliseconds> parse_seconds(std::string_view text);             // "30", "0.25"
+Result<Milliseconds> parse_some_seconds(std::string_view text);        // The same, but 0.
+Result<Milliseconds> parse_chaos(std::string_view text);               // The same, but no storm.
+Result<std::uint64_t> parse_seed(std::string_view text);
+Result<StreamMap> parse_stream_map(std::string_view text);              // "3", "0:1,11:2"
+Result<agent::LogRotation> parse_rotation(std::string_view text);       // "100M", "64K:9"
+Result<std::vector<std::string>> parse_needles(std::string_view text);  // "a,b"; ",," is a comma
+Result<std::vector<int>> parse_local_ranks(std::string_view text);      // "0,3"
+Result<std::vector<int>> parse_signals(std::string_view text);          // "SIGTERM,SIGUSR1"
+// "ssh -p 2222", "ssh -o 'ProxyCommand=nc %h %p'": words of a shell, with its quotation marks.
+Result<std::vector<std::string>> parse_words(std::string_view text);
+Result<std::vector<std::string>> parse_variable_names(std::string_view text);  // "HOME,LANG"
+Result<bool> parse_switch(std::string_view text);         // "0", "1", "true", "false"
+Result<RdzvConf> parse_rdzv_conf(std::string_view text);  // "join_timeout=5,auth=none"
 
 // A command line taken apart, nothing understood yet.
 struct RawOptions {

@@ -2,10 +2,39 @@
 // Options and this machine -> a LaunchPlan. Looks at the file system, the interfaces, the GPUs and
 // the name service; starts nothing. Called by run/launch.cc.
 
+#include <memory>
+#include <string>
+
 #include "common/error.h"
+#include "common/system/descriptors.h"
+#include "launcher/guard/guardian.h"
 #include "launcher/plan/launch_plan.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
+
+// Opens the endpoint where this node hosts it, and says how the daemon behind it is started.
+
+// The listening socket outlives the daemon: whoever connects while a killed daemon is being
+// replaced is served by the next one.
+struct HostedEndpoint {
+  UniqueFd listening;
+  UniqueFd token_file;        // A memory file; none with auth=none.
+  std::string only_run = {};  // The daemon serves this run alone; empty: all that come.
+};
+
+// Listens. Where the port is taken and the plan allows it, changes the plan: another port, or
+// joining whoever is there, in which case nothing is returned.
+Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
+                                                      const std::string& token);
+
+// The token the plan names: minted, read from its file, or `given` by the environment; empty for
+// none. With a token this process's memory is hidden from now on.
+Result<std::string> obtain_token(const RendezvousPlan& plan, const std::string& given);
+
+// `state_folder` is for its journal; empty: it keeps none, and one that is killed forgets the run.
+GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& state_folder,
+                          bool verbose);
 
 // Warnings are logged. A failure is one sentence for the user.
 Result<LaunchPlan> decide(Options options, const Environment& environment);

@@ -7,16 +7,20 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
+#include "common/system/child.h"
 #include "common/text/words.h"
 #include "launcher/plan/resolve_name.h"
-#include "launcher/probe/tcp_link_io.h"
 
 namespace ddprun::doctor {
 namespace {
@@ -163,6 +167,156 @@ LinkMeasurement measure_link(const Address& to, const std::string& nonce,
   }
   count_segments(socket, link);
   return link;
+}
+
+// The serving end of a measured connection.
+
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr Milliseconds kClientLimit = 20s;
+constexpr int kBacklog = 1'024;
+
+// Each client has a process: several nodes measure at once.
+void serve_client(const UniqueFd& client, const std::string& nonce) {
+  const TimePoint end = Clock::now() + kClientLimit;
+  const std::string served(1, kServed);
+  if (receive_exactly(client, kHelloBytes, end) != hello(nonce)) return;
+  if (!send_all(client, served, end)) return;
+  for (;;) {
+    const std::string word = receive_exactly(client, 1, end);
+    if (word.empty()) return;
+    if (word.front() == kEndOfPiece) {
+      if (!send_all(client, served, end)) return;
+    } else if (receive_exactly(client, kLinkBlockBytes, end).empty()) {
+      return;
+    }
+  }
+}
+
+// Descriptors or memory are short: what waits stays readable, so that poll() returns at once.
+void pause_if_short(int error) {
+  constexpr int kPauseMs = 50;
+  const bool is_short = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  if (is_short) ::poll(nullptr, 0, kPauseMs);
+}
+
+[[noreturn]] void serve(const UniqueFd& listening, const std::string& nonce) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::signal(SIGCHLD, SIG_IGN);  // Clients' processes are reaped by the kernel.
+  ::signal(SIGPIPE, SIG_IGN);
+  for (;;) {
+    pollfd ready{listening.get(), POLLIN, 0};
+    if (::poll(&ready, 1, -1) < 0 && errno != EINTR) ::_exit(1);
+    UniqueFd client(::accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!client) {
+      pause_if_short(errno);
+      continue;
+    }
+    const pid_t pid = ::fork();
+    if (pid < 0) serve_client(client, nonce);  // The others wait: a link must not seem broken.
+    if (pid != 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    serve_client(client, nonce);
+    ::_exit(0);
+  }
+}
+
+}  // namespace
+
+std::string hello(const std::string& nonce) {
+  std::string text = "ddprun-doctor " + nonce;
+  text.resize(kHelloBytes, ' ');
+  return text;
+}
+
+bool wait_for_socket(const UniqueFd& socket, short events, TimePoint end) {
+  for (;;) {
+    const auto left = std::chrono::ceil<Milliseconds>(end - Clock::now());
+    if (left.count() <= 0) return false;
+    pollfd ready{socket.get(), events, 0};
+    const int count = ::poll(&ready, 1, static_cast<int>(left.count()));
+    if (count > 0) return true;
+    if (count == 0 || errno != EINTR) return false;
+  }
+}
+
+bool send_all(const UniqueFd& socket, std::string_view bytes, TimePoint end) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n > 0) bytes.remove_prefix(static_cast<std::size_t>(n));
+    if (n >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN || !wait_for_socket(socket, POLLOUT, end)) return false;
+  }
+  return true;
+}
+
+std::string receive_exactly(const UniqueFd& socket, std::size_t size, TimePoint end) {
+  std::string bytes(size, '\0');
+  std::size_t have = 0;
+  while (have < size) {
+    const ssize_t n = ::recv(socket.get(), bytes.data() + have, size - have, 0);
+    if (n > 0) have += static_cast<std::size_t>(n);
+    if (n > 0 || (n < 0 && errno == EINTR)) continue;
+    if (n == 0 || errno != EAGAIN || !wait_for_socket(socket, POLLIN, end)) return "";
+  }
+  return bytes;
+}
+
+Result<UniqueFd> listen_on(std::uint16_t port) {
+  for (const int family : {AF_INET6, AF_INET}) {
+    UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket) continue;  // A kernel without IPv6.
+    const int yes = 1, no = 0;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (family == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(port);
+    sockaddr_in v4{};
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    const bool is_v6 = family == AF_INET6;
+    const auto* address =
+        is_v6 ? reinterpret_cast<const sockaddr*>(&v6) : reinterpret_cast<const sockaddr*>(&v4);
+    const socklen_t size = is_v6 ? sizeof v6 : sizeof v4;
+    if (::bind(socket.get(), address, size) == 0 && ::listen(socket.get(), kBacklog) == 0) {
+      return socket;
+    }
+    if (errno == EADDRINUSE) break;
+  }
+  return errno_failure("port " + std::to_string(port));
+}
+
+std::uint16_t port_of(const UniqueFd& listening) {
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  ::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&own), &size);
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&own)->sin6_port
+                                         : reinterpret_cast<sockaddr_in*>(&own)->sin_port);
+}
+
+Result<LinkServer> LinkServer::start(std::uint16_t port, const std::string& nonce) {
+  const auto listening = listen_on(port);
+  if (!listening) return listening.error();
+  const std::uint16_t bound = port_of(*listening);
+  std::fflush(nullptr);
+  const pid_t pid = ::fork();
+  if (pid < 0) return errno_failure("starting a process");
+  if (pid == 0) serve(*listening, nonce);
+  return LinkServer(pid, bound);
+}
+
+LinkServer::LinkServer(LinkServer&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), port_(other.port_) {}
+
+LinkServer::~LinkServer() {
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGKILL);
+  int status = 0;
+  (void)reap_within(pid_, 2s, status);
 }
 
 }  // namespace ddprun::doctor

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <string_view>
 
 #include "agent/node/command.h"
 #include "agent/process/cgroup.h"
@@ -19,19 +20,55 @@
 #include "launcher/guard/keeper.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
-#include "launcher/plan/endpoint.h"
 #include "launcher/plan/facts.h"
-#include "launcher/plan/nccl_plugin.h"
+#include "launcher/plan/own_files.h"
 #include "launcher/plan/placement.h"
-#include "launcher/plan/python_watch.h"
-#include "launcher/run/messages.h"
 #include "launcher/run/node.h"
 #include "launcher/run/preflight.h"
-#include "launcher/run/remember.h"
 #include "launcher/run/report.h"
 #include "launcher/run/scratch.h"
 
 namespace ddprun::launcher {
+namespace {
+
+log::Level log_level(Talk talk) {
+  switch (talk) {
+    case Talk::kQuiet: return log::Level::kWarning;
+    case Talk::kNormal: return log::Level::kInfo;
+    case Talk::kVerbose: return log::Level::kDebug;
+  }
+  return log::Level::kInfo;
+}
+
+}  // namespace
+
+void start_log(const std::string& name, const Options& options) {
+  const bool json = options.log_format == agent::LineFormat::kJson;
+  log::start(name, log_level(options.talk), json ? log::Format::kJson : log::Format::kText);
+}
+
+int fail(const Failure& failure) {
+  const bool whole_sentence = failure.code == Errc::kBadOption || failure.code == Errc::kNotFound;
+  log::error(whole_sentence ? failure.context : to_string(failure));
+  return whole_sentence ? kExitUsage : kExitFailed;
+}
+
+Environment take_environment() {
+  Environment environment;
+  if (auto token = take_variable(kTokenVariable); token && !token->empty()) {
+    hide_memory();
+    environment.emplace(kTokenVariable, *token);
+  }
+  for (char** entry = ::environ; *entry; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals != std::string_view::npos) {
+      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return environment;
+}
+
 namespace {
 
 int print_dry_run(const LaunchPlan& run) {

@@ -19,7 +19,6 @@
 #include "common/time.h"
 #include "launcher/history/history.h"
 #include "launcher/run/misplaced.h"
-#include "launcher/run/remember.h"
 #include "launcher/run/report.h"
 
 namespace ddprun::launcher {

@@ -19,8 +19,8 @@
 #include "common/system/standard_output.h"
 #include "common/text/screen.h"
 #include "launcher/watch/logs.h"
-#include "launcher/watch/rank_process.h"
-#include "launcher/watch/screen_text.h"
+#include "launcher/watch/stacks.h"
+#include "launcher/watch/top_screen.h"
 #include "launcher/watch/window_client.h"
 
 namespace ddprun::launcher {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/history/run_record.h"
-#include "launcher/watch/screen_text.h"
+#include "launcher/watch/top_screen.h"
 
 namespace ddprun::launcher {
 

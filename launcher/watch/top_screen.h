@@ -3,12 +3,59 @@
 // what happened. Pure.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "launcher/watch/screen_text.h"
+#include "common/ledger/time_parts.h"
+#include "common/text/screen.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
+
+// Text for screens: columns, colours and the bar of where time went, in UTF-8 or ASCII. Pure. Used
+// by all that ddprunctl prints for people.
+struct ScreenStyle {
+  int columns = 0;  // No line is wider; 0: any.
+  bool colours = false;
+  bool utf8 = true;
+
+  std::string paint(std::string_view text, const char* sgr) const;
+  const char* pick(const char* glyph, const char* ascii) const { return utf8 ? glyph : ascii; }
+};
+
+// A name or a sentence from outside as a field of a screen: plain_line(), and "-" for nothing.
+std::string cell_text(std::string_view text);
+
+// A table with its heading. On a terminal no line is wider than that: columns are left out, least
+// needed first, then the last one is clipped. In a pipe only the last one is, at 120 columns. `sgr`
+// is the look of a row's first cell; may be empty.
+std::string table_text(const std::vector<TableColumn>& columns, const std::vector<TableRow>& rows,
+                       const ScreenStyle& style, const std::vector<const char*>& sgr = {});
+
+// One line of a screen; what does not fit ends with "…".
+class ScreenLine {
+ public:
+  explicit ScreenLine(const ScreenStyle& style) : style_(style) {}
+  ScreenLine& add(std::string_view text, const char* sgr = nullptr);
+  ScreenLine& at(std::size_t column);  // Blanks up to there.
+  // Those that fit behind what is there, least needed first left out, two blanks apart.
+  ScreenLine& add_fields(std::vector<LineField> fields);
+  std::size_t width() const { return width_; }
+  std::string take() { return std::move(text_); }
+
+ private:
+  ScreenStyle style_;
+  std::string text_;
+  std::size_t width_ = 0;
+};
+
+// Where the time of all ranks went: a sign for each `width`th of it, by part.
+void add_time_bar(ScreenLine& line, const LedgerTotals& ledger, std::size_t width,
+                  const ScreenStyle& style);
+// "forward 26.0  backward 53.0": the parts that have some of it, in at most `lines` lines, which
+// begin with a blank; the smallest parts are left out if they do not fit.
+std::vector<std::string> time_legend(const LedgerTotals& ledger, const ScreenStyle& style,
+                                     std::size_t lines);
 
 enum class TopOrder {
   kRank,

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/options/host_list.h"
+#include "launcher/options/hosts.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::fuzz {

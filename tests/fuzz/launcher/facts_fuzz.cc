@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/checkup/requests.h"
+#include "launcher/checkup/doctor_options.h"
 #include "launcher/doctor/screen.h"
 
 namespace ddprun::fuzz {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/hosts/host_lines.h"
+#include "launcher/hosts/host_watch.h"
 
 namespace ddprun::fuzz {
 

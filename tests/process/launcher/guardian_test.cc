@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "launcher/guard/guardian_signals.h"
+#include "launcher/guard/guarded_process.h"
 #include "tests/process/agent/processes.h"
 
 namespace ddprun::launcher {

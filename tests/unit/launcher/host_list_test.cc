@@ -1,4 +1,4 @@
-#include "launcher/options/host_list.h"
+#include "launcher/options/hosts.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -4,7 +4,6 @@
 #include <csignal>
 #include <random>
 
-#include "launcher/hosts/host_lines.h"
 #include "tests/fuzz/launcher/host_lines_fuzz.h"
 #include "tests/support/damage.h"
 

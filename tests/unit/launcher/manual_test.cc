@@ -1,4 +1,4 @@
-#include "launcher/options/manual.h"
+#include "launcher/options/help.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

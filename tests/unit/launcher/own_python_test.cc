@@ -1,6 +1,6 @@
 // Which interpreter a ddprun in an environment's bin prefers, with files that are not there.
 
-#include "launcher/plan/own_python.h"
+#include "launcher/plan/own_files.h"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -1,4 +1,4 @@
-#include "launcher/plan/python_watch.h"
+#include "launcher/plan/own_files.h"
 
 #include <catch2/catch.hpp>
 

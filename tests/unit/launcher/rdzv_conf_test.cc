@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "launcher/options/option_values.h"
+#include "launcher/options/read_options.h"
 
 namespace ddprun::launcher {
 namespace {

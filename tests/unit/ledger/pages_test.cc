@@ -6,7 +6,7 @@
 
 #include "common/text/screen.h"
 #include "launcher/page/report_page.h"
-#include "launcher/run/ledger_text.h"
+#include "launcher/run/report_table.h"
 
 namespace ddprun {
 namespace {

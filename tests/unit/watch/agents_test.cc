@@ -15,7 +15,7 @@
 
 #include "agent/process/family.h"
 #include "common/system/descriptors.h"
-#include "launcher/watch/rank_process.h"
+#include "launcher/watch/stacks.h"
 #include "launcher/watch/window_client.h"
 
 namespace ddprun::launcher {

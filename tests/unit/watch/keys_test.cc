@@ -1,4 +1,4 @@
-#include "launcher/watch/keys.h"
+#include "launcher/watch/terminal.h"
 
 #include <catch2/catch.hpp>
 

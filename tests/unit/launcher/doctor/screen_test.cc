@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "launcher/doctor/amounts.h"
+#include "launcher/doctor/finding.h"
 #include "tests/unit/launcher/doctor/healthy.h"
 
 namespace ddprun::doctor {

@@ -1,0 +1,49 @@
+#pragma once
+// The interpreter of the Python environment in which this ddprun is installed. Called by decide.cc
+// where PYTHON_EXEC does not name one.
+
+#include <string>
+
+#include "agent/node/command.h"
+#include "launcher/options/options.h"
+
+namespace ddprun::launcher {
+
+// The python3 in `bin`, the folder of ddprun's own program, if that folder is of a virtual or conda
+// environment, so that such an environment need not be activated. Else "": python3 of PATH is
+// meant, as in folders that serve everybody, such as /usr/bin.
+std::string own_python(const std::string& bin, const agent::FileProbe& files);
+
+// DDPRUN_NCCL_PROFILE: NCCL in all workers loads worker_sdk/nccl_profiler, which the launcher names
+// in NCCL_PROFILER_PLUGIN. Pure. Called by main.cc.
+constexpr const char* kNcclPluginVariable = "NCCL_PROFILER_PLUGIN";
+constexpr const char* kNcclPluginFile = "libddprun-nccl-profiler.so";
+
+struct NcclProfilePlan {
+  std::string plugin = {};   // What kNcclPluginVariable is to be; empty: as it is.
+  std::string warning = {};  // Why there will be no profile.
+};
+
+// `plugin`: our file's path, empty if there is none.
+NcclProfilePlan plan_nccl_profile(const Environment& environment, const std::string& plugin);
+
+// --report, --report-html and --on-stall for programs that train with PyTorch: Python in workers
+// finds a sitecustomize.py of ours first (python/startup), which watches the training loop. Pure.
+// Called by launch.cc.
+constexpr const char* kPythonWatchVariable = "DDPRUN_WATCH";  // What is watched; 0: nothing.
+constexpr const char* kPythonPathVariable = "PYTHONPATH";
+// Among what is installed with ddprun. A folder of that name says nothing: beside the programs of a
+// virtual environment, `python` is its interpreter.
+constexpr const char* kPythonStartupFile = "python/sitecustomize.py";
+
+struct PythonWatch {
+  std::string watch = {};        // kPythonWatchVariable; empty: nothing is to be changed.
+  std::string python_path = {};  // kPythonPathVariable, with our folder first.
+  bool may_ask = false;          // Agents ask ranks where they are.
+};
+
+// `folder`: that of our sitecustomize.py, empty if there is none.
+PythonWatch plan_python_watch(const Options& options, const Environment& environment,
+                              const std::string& folder);
+
+}  // namespace ddprun::launcher
