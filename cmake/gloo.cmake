@@ -52,7 +52,7 @@ else()
                                $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/cmake/libgloo>)
   endif()
   target_link_libraries(ddprun_gloo INTERFACE ${GLOO_LIBRARY})
-  # worker_sdk/gloo/gloo_peers.h derives from these pairs. Those of 2024 and later accept otherwise.
+  # worker_sdk/gloo/gloo_mesh.h derives from these pairs. Those of 2024 and later accept otherwise.
   include(CheckCXXSourceCompiles)
   set(CMAKE_REQUIRED_INCLUDES ${GLOO_INCLUDE_DIR} ${PROJECT_SOURCE_DIR}/cmake/libgloo)
   check_cxx_source_compiles("

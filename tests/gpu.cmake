@@ -34,7 +34,6 @@ gpu_test(gpu_runtime_test unit/gpu/gpu_runtime_test.cc unit/gpu/nccl_preflight_t
          fuzz/agent/gpu_facts_fuzz.cc)
 ddprun_test(NAME nccl_profile_test
             SOURCES unit/gpu/nccl_profile_test.cc ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profiler/nccl_profile.cc
-                    ${PROJECT_SOURCE_DIR}/worker_sdk/nccl_profiler/nccl_profile_text.cc
             LIBRARIES ddprun_flags nlohmann_json::nlohmann_json LABELS unit)
 # With the agent's side of the progress page.
 gpu_test(nccl_failure_test unit/gpu/nccl_failure_test.cc unit/gpu/nccl_siblings_test.cc

@@ -13,7 +13,7 @@
 
 #include "tests/orders/explorer.h"
 #include "worker_sdk/shm/shm_backend.h"
-#include "worker_sdk/shm/shm_layout.h"
+#include "worker_sdk/shm/shm_team.h"
 
 // The CPUs of a rank cannot be known here, so it does not spin: how often would depend on the
 // clock.

@@ -1,5 +1,7 @@
 #include "ddprun/error.h"
 
+#include "ddprun/types.h"
+
 namespace ddprun {
 namespace {
 
@@ -69,5 +71,28 @@ Error::Error(ErrorKind kind, Where where, const std::string& text)
     : std::system_error(make_error_code(kind), sentence(where, without_kind(text, kind))),
       where_(std::move(where)),
       text_(without_kind(text, kind)) {}
+
+// Each row of the table is at the number of its type.
+static_assert([] {
+  for (std::size_t i = 0; i < std::size(kDataTypes); ++i) {
+    if (static_cast<std::size_t>(kDataTypes[i].type) != i) return false;
+  }
+  return true;
+}());
+
+const char* name_of(ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::avg: return "avg";
+    case ReduceOp::min: return "min";
+    case ReduceOp::max: return "max";
+    case ReduceOp::prod: return "prod";
+    case ReduceOp::band: return "band";
+    case ReduceOp::bor: return "bor";
+    case ReduceOp::bxor: return "bxor";
+    case ReduceOp::premul_sum: return "premul_sum";
+  }
+  return "unknown reduction";
+}
 
 }  // namespace ddprun

@@ -1,12 +1,20 @@
 #include "worker_sdk/base/folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
+#include <string>
+
+#include "common/system/descriptors.h"
+#include "ddprun/atomic_file.h"
+#include "ddprun/error.h"
 
 namespace ddprun::worker_sdk {
 
@@ -54,3 +62,69 @@ std::optional<std::uint64_t> file_bytes(const std::string& path) {
 }
 
 }  // namespace ddprun::worker_sdk
+
+namespace ddprun {
+namespace {
+
+[[noreturn]] void fail(const std::string& doing, const std::string& path, int error) {
+  throw Error(ErrorKind::system, {}, "cannot " + doing + " " + path + ": " + std::strerror(error));
+}
+
+// Throws with errno's reason unless `ok`.
+void require(bool ok, const char* doing, const std::string& path) {
+  if (!ok) fail(doing, path, errno);
+}
+
+void write_all(int fd, std::string_view contents, const std::string& path) {
+  while (!contents.empty()) {
+    const ssize_t n = ::write(fd, contents.data(), contents.size());
+    if (n < 0 && errno == EINTR) continue;
+    require(n > 0, "write", path);
+    contents.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+void write_synced(const std::string& path, std::string_view contents) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  require(static_cast<bool>(file), "create", path);
+  write_all(file.get(), contents, path);
+  require(::fsync(file.get()) == 0, "sync", path);
+}
+
+}  // namespace
+
+void replace_file(const std::string& path, std::string_view contents) {
+  const std::string temporary = path + ".tmp";
+  try {
+    write_synced(temporary, contents);
+    require(std::rename(temporary.c_str(), path.c_str()) == 0, "rename to", path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  const auto slash = path.rfind('/');
+  sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+}
+
+void sync_folder(const std::string& folder) {
+  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  require(static_cast<bool>(directory), "open", folder);
+  require(::fsync(directory.get()) == 0, "sync", folder);
+}
+
+std::optional<std::string> read_file(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && errno == ENOENT) return std::nullopt;
+  require(static_cast<bool>(file), "open", path);
+  std::string contents;
+  char chunk[65536];
+  for (;;) {
+    const ssize_t n = ::read(file.get(), chunk, sizeof chunk);
+    if (n < 0 && errno == EINTR) continue;
+    require(n >= 0, "read", path);
+    if (n == 0) return contents;
+    contents.append(chunk, static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace ddprun

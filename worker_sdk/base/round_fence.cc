@@ -1,10 +1,25 @@
 #include "worker_sdk/base/round_fence.h"
 
+#include <pthread.h>
+
+#include <atomic>
 #include <utility>
 
 #include "common/assert.h"
 
 namespace ddprun::worker_sdk {
+namespace {
+
+std::atomic<std::uint64_t> forks{0};
+
+void count_child() { forks.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace
+
+std::uint64_t fork_count() noexcept {
+  [[maybe_unused]] static const int registered = ::pthread_atfork(nullptr, nullptr, count_child);
+  return forks.load(std::memory_order_relaxed);
+}
 
 void RoundFence::raise(Word word) {
   const std::lock_guard lock(mutex_);

@@ -3,6 +3,7 @@
 // of the worker's link raises a fence (worker/agent_link.h); there is one for each seat.
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -11,6 +12,13 @@
 #include <string>
 
 namespace ddprun::worker_sdk {
+
+// Is this still the process that joined? A forked child has a copy of everything, and shares what
+// it must not use: shared memory, sockets, the page to the agent. ProcessGroup asks with each call.
+
+// How many forks lie between this process and the one in which it was called first. Two equal
+// answers came from one process. As cheap as reading a variable, once it has been called.
+std::uint64_t fork_count() noexcept;
 
 // From any thread.
 class RoundFence : public std::enable_shared_from_this<RoundFence> {

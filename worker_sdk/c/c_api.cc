@@ -1,11 +1,254 @@
-// ddprun/c/c_base.h: errors, and what arguments are in C++.
+// ddprun/c/c_functions.h: the results of the program's functions through memory.
 
-#include "worker_sdk/c/c_handles.h"
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <string_view>
 
+#include "ddprun/crash_report.h"
+#include "ddprun/expect_steps.h"
+#include "ddprun/metrics.h"
+#include "ddprun/seeds.h"
+#include "ddprun/spawn.h"
 #include "worker_sdk/base/system_limits.h"
+#include "worker_sdk/c/c_handles.h"
+
+namespace {
+
+template <class Call>
+std::int32_t result_of(const Call& call) {
+  std::int32_t result = DDPRUN_NOT_ENDED;
+  call(static_cast<void*>(&result));
+  return result;
+}
+
+const ddprun_functions& functions_of(void* user) {
+  return *static_cast<const ddprun_functions*>(user);
+}
+
+constexpr ddprun_functions kWithResults = {
+    .size = sizeof(ddprun_functions),
+    .body = [](ddprun_step* step, void* user) {
+      return result_of([&](void* result) { functions_of(user).body(step, result); });
+    },
+    .between = [](ddprun_group* group, void* user) {
+      return result_of([&](void* result) { functions_of(user).between(group, result); });
+    },
+    .apply = [](void* user) {
+      return result_of([&](void* result) { functions_of(user).apply(result); });
+    },
+    .save = [](void* user, const void** state, std::size_t* bytes) {
+      return result_of([&](void* result) { functions_of(user).save(result, state, bytes); });
+    },
+    .load = [](void* user, const void* state, std::size_t bytes) {
+      return result_of([&](void* result) { functions_of(user).load(result, state, bytes); });
+    },
+    .set = [](void* user, const char* key, const void* value, std::size_t bytes) -> int {
+      return result_of([&](void* result) { functions_of(user).set(result, key, value, bytes); });
+    },
+    .get = [](void* user, const char* key, const void** value, std::size_t* bytes) -> int {
+      return result_of([&](void* result) { functions_of(user).get(result, key, value, bytes); });
+    },
+    .add = [](void* user, const char* key, std::int64_t delta, std::int64_t* sum) -> int {
+      return result_of([&](void* result) { functions_of(user).add(result, key, delta, sum); });
+    },
+    .erase = [](void* user, const char* key) -> int {
+      return result_of([&](void* result) { functions_of(user).erase(result, key); });
+    },
+};
+
+}  // namespace
+
+extern "C" {
+
+const ddprun_functions* ddprun_functions_with_results(void) { return &kWithResults; }
+
+}  // extern "C"
+
+// ddprun/c/c_process.h: crash reports, spawn, seeds, metrics.
+
+using namespace ddprun;
+using namespace ddprun::worker_sdk;
+
+struct ddprun_metrics {
+  Metrics metrics = {};
+  std::map<std::string, Metric, std::less<>> reduced = {};
+};
+
+extern "C" {
+
+void ddprun_install_crash_report(void) { install_crash_report(); }
+void ddprun_install_crash_report_before(void) { install_crash_report(true); }
+
+ddprun_status ddprun_spawn(int ranks, ddprun_rank_body body, void* user, int64_t grace_ms,
+                           int* exit_code) {
+  return guarded([&] {
+    require_argument(body, "the function is null");
+    if (exit_code) *exit_code = 0;
+    SpawnOptions options;
+    options.grace = or_default(grace_ms, options.grace);
+    try {
+      spawn(
+          ranks,
+          [&](int rank) {
+            const int code = body(rank, user);
+            if (code == 0) return;
+            std::fflush(nullptr);
+            const bool whole = (code & 0xff) != 0;  // Of 256 the kernel would keep a 0.
+            ::_exit(whole ? code : 1);
+          },
+          options);
+    } catch (const SpawnError& error) {
+      if (exit_code) *exit_code = error.exit_code();
+      throw;
+    }
+  });
+}
+
+ddprun_status ddprun_shared_seed(ddprun_group* group, uint64_t* seed) {
+  return guarded([&] {
+    require_argument(seed, "a pointer is null");
+    *seed = shared_seed(live(group).group);
+  });
+}
+
+ddprun_status ddprun_expect_steps(ddprun_group* group, int64_t more) {
+  return guarded([&] { expect_steps(live(group).group, more); });
+}
+
+ddprun_status ddprun_metrics_create(ddprun_metrics** metrics) {
+  return guarded([&] {
+    require_argument(metrics, "the pointer for the handle is null");
+    *metrics = nullptr;
+    *metrics = new ddprun_metrics;
+  });
+}
+
+void ddprun_metrics_destroy(ddprun_metrics* metrics) { delete metrics; }
+
+ddprun_status ddprun_metrics_add(ddprun_metrics* metrics, const char* name, double value,
+                                 double weight) {
+  return guarded([&] {
+    require_argument(name, "the name is null");
+    live(metrics).metrics.add(name, value, weight);
+  });
+}
+
+ddprun_status ddprun_metrics_reduce(ddprun_metrics* metrics, ddprun_group* group, size_t* count) {
+  return guarded([&] {
+    require_argument(metrics && count, "a pointer is null");
+    metrics->reduced = metrics->metrics.reduce(live(group).group);
+    *count = metrics->reduced.size();
+  });
+}
+
+ddprun_status ddprun_metrics_get(const ddprun_metrics* metrics, size_t i, ddprun_metric* metric) {
+  return guarded([&] {
+    require_argument(i < live(metrics).reduced.size(), "there is no such metric");
+    const auto& [name, m] = *std::next(metrics->reduced.begin(), static_cast<std::ptrdiff_t>(i));
+    fill(metric, {0, name.c_str(), m.average, m.sum, m.weight, m.min, m.max});
+  });
+}
+
+ddprun_status ddprun_average(ddprun_group* group, double value, double* average) {
+  return guarded([&] {
+    require_argument(average, "a pointer is null");
+    *average = average_over_ranks(live(group).group, value);
+  });
+}
+
+}  // extern "C"
+
+// ddprun/c/c_collectives.h: each collective in one line.
+
+using namespace ddprun;
+using namespace ddprun::worker_sdk;
+
+extern "C" {
+
+ddprun_status ddprun_all_reduce(ddprun_group* group, const ddprun_buffer* inout, ddprun_op op,
+                                int64_t timeout_ms) {
+  return guarded(
+      [&] { live(group).group.all_reduce(buffer_of(inout), op_of(op), timeout_of(timeout_ms)); });
+}
+
+ddprun_status ddprun_reduce(ddprun_group* group, const ddprun_buffer* in, const ddprun_buffer* out,
+                            ddprun_op op, int root, int64_t timeout_ms) {
+  return guarded([&] {
+    live(group).group.reduce(buffer_of(in), buffer_of(out), root, op_of(op),
+                             timeout_of(timeout_ms));
+  });
+}
+
+ddprun_status ddprun_reduce_scatter(ddprun_group* group, const ddprun_buffer* in,
+                                    const ddprun_buffer* out, ddprun_op op, int64_t timeout_ms) {
+  return guarded([&] {
+    live(group).group.reduce_scatter(buffer_of(in), buffer_of(out), op_of(op),
+                                     timeout_of(timeout_ms));
+  });
+}
+
+ddprun_status ddprun_broadcast(ddprun_group* group, const ddprun_buffer* inout, int root,
+                               int64_t timeout_ms) {
+  return guarded(
+      [&] { live(group).group.broadcast(buffer_of(inout), root, timeout_of(timeout_ms)); });
+}
+
+ddprun_status ddprun_all_gather(ddprun_group* group, const ddprun_buffer* in,
+                                const ddprun_buffer* out, int64_t timeout_ms) {
+  return guarded(
+      [&] { live(group).group.all_gather(buffer_of(in), buffer_of(out), timeout_of(timeout_ms)); });
+}
+
+ddprun_status ddprun_all_to_all(ddprun_group* group, const ddprun_buffer* in,
+                                const ddprun_buffer* out, int64_t timeout_ms) {
+  return guarded(
+      [&] { live(group).group.all_to_all(buffer_of(in), buffer_of(out), timeout_of(timeout_ms)); });
+}
+
+ddprun_status ddprun_gather(ddprun_group* group, const ddprun_buffer* in, const ddprun_buffer* out,
+                            int root, int64_t timeout_ms) {
+  return guarded([&] {
+    live(group).group.gather(buffer_of(in), buffer_of(out), root, timeout_of(timeout_ms));
+  });
+}
+
+ddprun_status ddprun_scatter(ddprun_group* group, const ddprun_buffer* in, const ddprun_buffer* out,
+                             int root, int64_t timeout_ms) {
+  return guarded([&] {
+    live(group).group.scatter(buffer_of(in), buffer_of(out), root, timeout_of(timeout_ms));
+  });
+}
+
+ddprun_status ddprun_send(ddprun_group* group, const ddprun_buffer* in, int destination,
+                          int64_t timeout_ms) {
+  return guarded(
+      [&] { live(group).group.send(buffer_of(in), destination, timeout_of(timeout_ms)); });
+}
+
+ddprun_status ddprun_recv(ddprun_group* group, const ddprun_buffer* out, int source,
+                          int64_t timeout_ms) {
+  return guarded([&] { live(group).group.recv(buffer_of(out), source, timeout_of(timeout_ms)); });
+}
+
+ddprun_status ddprun_barrier(ddprun_group* group, int64_t timeout_ms) {
+  return guarded([&] { live(group).group.barrier(timeout_of(timeout_ms)); });
+}
+
+ddprun_status ddprun_all_reduce_async(ddprun_group* group, const ddprun_buffer* inout, ddprun_op op,
+                                      int64_t timeout_ms, ddprun_work** work) {
+  return guarded([&] {
+    require_argument(work, "the pointer for the handle is null");
+    *work = nullptr;
+    *work = new ddprun_work{
+        live(group).group.all_reduce_async(buffer_of(inout), op_of(op), timeout_of(timeout_ms))};
+  });
+}
+
+}  // extern "C"
+
+// ddprun/c/c_base.h: errors, and what arguments are in C++.
 
 namespace ddprun::worker_sdk {
 namespace {

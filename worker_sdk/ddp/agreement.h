@@ -13,6 +13,13 @@
 
 namespace ddprun::worker_sdk {
 
+// Do all ranks still hold the same parameters? Used by distributed_data_parallel.cc every
+// DdpOptions::checksum_every steps.
+
+// Collective; eight bytes a rank travel while all is well. Throws Error(mismatch) on every rank,
+// which names the first parameter that differs and the ranks on which it does.
+void require_equal_values(ProcessGroup& group, const std::vector<Parameter>& parameters);
+
 // What has to agree, one line each: the options, the hook's name, then "type [shape]<tab>name" of
 // every parameter.
 std::vector<std::string> signature(const std::vector<Parameter>& parameters,

@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "worker_sdk/ddp/bucket_set.h"
-#include "worker_sdk/timer/bucket_marks.h"
-#include "worker_sdk/timer/step_times.h"
+#include "worker_sdk/ddp/buckets.h"
+#include "worker_sdk/timer/device_phases.h"
+#include "worker_sdk/timer/sync_window.h"
 
 namespace ddprun::worker_sdk {
 

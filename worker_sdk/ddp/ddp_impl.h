@@ -6,7 +6,7 @@
 #include <span>
 
 #include "worker_sdk/ddp/bucket_flow.h"
-#include "worker_sdk/ddp/bucket_set.h"
+#include "worker_sdk/ddp/buckets.h"
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/timer/timer_shell.h"
 

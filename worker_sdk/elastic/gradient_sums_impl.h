@@ -17,7 +17,6 @@
 
 #include "ddprun/elastic/gradient_sums.h"
 #include "worker_sdk/elastic/exact_sum.h"
-#include "worker_sdk/elastic/sum_head.h"
 #include "worker_sdk/elastic/sum_layout.h"
 
 namespace ddprun {

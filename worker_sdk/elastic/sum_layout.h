@@ -3,10 +3,35 @@
 // by gradient_sums.cc alone.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "worker_sdk/elastic/exact_sum.h"
+
 namespace ddprun::worker_sdk {
+
+// What is summed over all ranks ahead of their gradients: a few fields, and for exact sums the tail
+// of each tensor. Pure. Used by gradient_sums.cc alone.
+struct SumFields {
+  std::uint64_t note = 0, shards = 0, fingerprint = 0;
+  std::uint64_t several = 0;  // Ranks that have more than one shard.
+};
+
+// Elements, of 64 bits in exact sums, of 32 bits in plain ones.
+std::size_t exact_head_size(std::size_t tensors) noexcept;
+std::size_t plain_head_size() noexcept;
+
+// `largest`: for each tensor what add_exact() returned, the largest over the shards of this rank.
+void write_exact_head(std::int64_t* head, const SumFields& fields,
+                      std::span<const std::uint32_t> largest) noexcept;
+SumFields fields_of_exact(const std::int64_t* head) noexcept;
+ClassTail tail_of_tensor(const std::int64_t* head, std::size_t tensor) noexcept;
+
+// Bytes of the fields travel one by one, as small numbers: f32 holds the sum of those of 65,793
+// ranks.
+void write_plain_head(float* head, const SumFields& fields) noexcept;
+SumFields fields_of_plain(const float* head) noexcept;
 
 // A range of one tensor, which lies in one bucket. All counts are elements.
 struct SumPiece {

@@ -22,12 +22,10 @@
 #include "ddprun/store.h"
 #include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/gloo/gloo_doubt.h"
-#include "worker_sdk/gloo/gloo_sockets.h"
+#include "worker_sdk/gloo/gloo_mesh.h"
 #include "worker_sdk/gloo/gloo_transfers.h"
 #include "worker_sdk/transport/backend.h"
 #include "worker_sdk/transport/diagnosis.h"
-#include "worker_sdk/transport/lost_peer.h"
-#include "worker_sdk/transport/verbs.h"
 
 namespace gloo {
 class Context;

@@ -3,12 +3,119 @@
 // peer that has died for as long as its time-out allows; this one ends with a fence, too. Only
 // gloo_backend.cc uses this.
 
+#include <algorithm>
+#include <exception>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
-
+#include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/pair.h>
 #include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "common/system/descriptors.h"
+#include "ddprun/store.h"
+#include "worker_sdk/base/operation.h"
 #include "worker_sdk/base/round_fence.h"
+
+namespace ddprun::worker_sdk {
+
+// Lets Gloo exchange its addresses through our Store. Only gloo_backend.cc uses this.
+class GlooStore : public gloo::rendezvous::Store {
+ public:
+  GlooStore(ddprun::Store& store, Clock::time_point deadline)
+      : store_(store), deadline_(deadline) {}
+
+  void set(const std::string& key, const std::vector<char>& value) override {
+    store_.set(key, {value.data(), value.size()});
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = store_.get(key, left());
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override { store_.wait(keys, left()); }
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override {
+    store_.wait(keys, std::min(timeout, left()));
+  }
+
+ private:
+  std::chrono::milliseconds left() const {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+    return std::max(left, std::chrono::milliseconds(1));
+  }
+
+  ddprun::Store& store_;
+  Clock::time_point deadline_;
+};
+
+// Gloo's connections, with failures that stay failures. Gloo's own pairs throw in Gloo's thread,
+// where nobody can catch it, and so end the process: if a peer is gone when its connection is
+// accepted ("getpeername: Transport endpoint is not connected"), or if a message is none of those
+// that a pair waits for. Here such a pair is closed, and those that use it get the error. Only
+// gloo_mesh.cc uses this.
+class GlooPair final : public gloo::transport::tcp::Pair {
+ public:
+  using Pair::Pair;
+  ~GlooPair() override;
+
+  // By Gloo's thread.
+  void handleEvents(int events) override;
+
+ private:
+  void give_up(const char* why);
+};
+
+// The connections of one rank with all others.
+class GlooPeers final : public gloo::transport::tcp::Context {
+ public:
+  using Context::Context;
+  std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override;
+};
+
+}  // namespace ddprun::worker_sdk
+
+// Gloo's connections, which it does not give away: found among this process's descriptors and
+// duplicated, to tune them, to hang up on all peers at once, and to know which peer an error is
+// about. Only gloo_backend.cc uses this.
+
+namespace gloo {
+class Context;
+}
+
+namespace ddprun::worker_sdk {
+
+struct GlooConnection {
+  UniqueFd socket;      // A duplicate: shutting it down can never hit a reused descriptor.
+  std::string address;  // Of the peer's end, as Gloo words it in its messages.
+};
+
+// By rank; that of this rank is empty. `context` must be connected.
+std::vector<GlooConnection> find_connections(gloo::Context& context);
+
+// An address as Gloo gives it to peers, in the words of its messages.
+std::string address_text(const std::vector<char>& address);
+// Those that are connected so far and have one of `addresses` at either end, in no order.
+std::vector<GlooConnection> find_connections(const std::set<std::string>& addresses);
+
+// The rank whose peer's address stands in Gloo's words, or nobody's (-1).
+int rank_named(const std::vector<GlooConnection>& connections, std::string_view text) noexcept;
+
+// The first rank whose connection has ended, or nobody's (-1).
+int first_ended(const std::vector<GlooConnection>& connections) noexcept;
+
+// Makes every pending operation of ours and of our peers fail now.
+void hang_up(const std::vector<GlooConnection>& connections) noexcept;
+
+// To be called when Gloo's own descriptors are closed. It sets them up so that what the kernel has
+// not sent yet would be dropped with the last descriptor, and a peer that is a little behind in the
+// last operation would fail; this lets the kernel finish.
+void close_gently(std::vector<GlooConnection>& connections) noexcept;
+
+}  // namespace ddprun::worker_sdk
 
 namespace ddprun::worker_sdk {
 

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "worker_sdk/base/system_limits.h"
-#include "worker_sdk/gloo/sigpipe_guard.h"
 
 namespace ddprun::worker_sdk {
 namespace {

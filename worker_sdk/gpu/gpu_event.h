@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "worker_sdk/gpu/gpu_runtime.h"
-#include "worker_sdk/transport/device_side.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,4 +1,8 @@
-// ProcessGroup::create: a group over a store that the program has.
+// ProcessGroup::init: from the variables of a process, or of a seat, to a group.
+
+#include "ddprun/expect_steps.h"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
@@ -6,11 +10,106 @@
 
 #include "common/system/variable.h"
 #include "ddprun/crash_report.h"
+#include "worker_sdk/base/retry.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/group/process_group_impl.h"
-#include "worker_sdk/store/polled_store.h"
+#include "worker_sdk/join/meeting.h"
+#include "worker_sdk/store/file_store.h"
+#include "worker_sdk/worker/progress.h"
+
+namespace ddprun::worker_sdk {
+namespace {
+
+constexpr std::chrono::milliseconds kJoinAgain{20};
+
+bool may_be_the_store_before(const Plan& plan, const Error& error) {
+  if (!plan.rendezvous.hosted_by_rank_0 || plan.identity.rank == 0) return false;
+  if (ended_lives(plan) == 0) return false;
+  const std::string& operation = error.where().operation;
+  const bool lost = error.kind() == ErrorKind::unreachable && operation != kJoining;
+  return lost || operation == kTakingSeat;
+}
+
+// A store that rank 0 hosts ends with rank 0's group, and the others may find the one of the group
+// before, at the same port.
+Joined join_anew(const Plan& plan, std::chrono::milliseconds timeout, const Kin& kin) {
+  const auto deadline = deadline_after(timeout);
+  for (;;) {
+    try {
+      return join(plan, left_until(deadline), kin);
+    } catch (const Error& error) {
+      if (Clock::now() >= deadline || !may_be_the_store_before(plan, error)) throw;
+    }
+    retry_until(Clock::now() + kJoinAgain, [] { return false; });
+  }
+}
+
+}  // namespace
+
+bool wants_crash_report() {
+  return !environment_variable("TORCHELASTIC_ERROR_FILE").empty() &&
+         environment_variable("DDPRUN_CRASH_REPORT") != "0";
+}
+
+Variables GroupInside::process_variables() {
+  Variables variables;
+  for (char** entry = ::environ; entry && *entry; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+ProcessGroup GroupInside::join(const Plan& plan, const InitOptions& options,
+                               const std::shared_ptr<RoundFence>& fence) {
+  if (wants_crash_report()) install_crash_report();
+  return join(plan, options,
+              std::make_shared<Progress>(environment_variable("DDPRUN_PROGRESS"), fence));
+}
+
+ProcessGroup GroupInside::join_unseen(const InitOptions& options) {
+  auto plan = read_environment(process_variables(), options);
+  plan.prefix = "/unseen" + life_prefix(plan);
+  plan.backend = "auto";
+  return join(plan, options, std::make_shared<Progress>());
+}
+
+ProcessGroup GroupInside::join(const Plan& plan, const InitOptions& options,
+                               std::shared_ptr<Progress> progress) {
+  auto siblings = std::make_shared<NcclSiblings>(progress);
+  auto joined = join_anew(plan, options.init_timeout,
+                          {.siblings = siblings,
+                           .store = nullptr,
+                           .nccl = nullptr,
+                           .excluded = {},
+                           .fence = progress->fence()});
+  return ProcessGroup(std::make_unique<ProcessGroup::Impl>(
+      plan, std::move(joined), options, std::move(progress), std::move(siblings)));
+}
+
+}  // namespace ddprun::worker_sdk
 
 namespace ddprun {
+
+ProcessGroup ProcessGroup::init(const InitOptions& options) {
+  if (worker_sdk::wants_crash_report()) install_crash_report();
+  if (options.op_timeout.count() <= 0 || options.init_timeout.count() <= 0) {
+    throw Error(ErrorKind::bad_argument, {.operation = "ProcessGroup::init"},
+                "init_timeout and op_timeout must be positive");
+  }
+  auto plan = worker_sdk::read_environment(worker_sdk::GroupInside::process_variables(), options);
+  plan.prefix = worker_sdk::life_prefix(plan);
+  return worker_sdk::GroupInside::join(plan, options);
+}
+
+}  // namespace ddprun
+
+namespace ddprun {
+
+// ProcessGroup::create: a group over a store that the program has.
+
 namespace {
 
 using worker_sdk::NcclSiblings;
@@ -97,6 +196,100 @@ ProcessGroup ProcessGroup::create(std::shared_ptr<Store> store, const CreateOpti
   timeouts.op_timeout = options.op_timeout;
   return ProcessGroup(std::make_unique<Impl>(plan, std::move(joined), timeouts, std::move(progress),
                                              std::move(siblings)));
+}
+
+// ProcessGroup::shrink: the survivors of a group agree who they are and join again.
+
+namespace {
+
+using std::chrono::milliseconds;
+using worker_sdk::Clock;
+
+constexpr int kAttempts = 3;
+constexpr milliseconds kLimitMax{60000};  // Of an attempt to join, and a little for each rank.
+constexpr milliseconds kLimitPerRank{50};
+
+std::vector<int> rising(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+std::vector<int> all_but(const std::vector<int>& members, int size) {
+  std::vector<int> ranks;
+  for (int r = 0; r < size; ++r) {
+    if (!std::binary_search(members.begin(), members.end(), r)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+// Another survivor may have died meanwhile.
+bool is_worth_another(ErrorKind kind) {
+  return kind == ErrorKind::unreachable || kind == ErrorKind::timed_out ||
+         kind == ErrorKind::peer_lost;
+}
+
+}  // namespace
+
+ProcessGroup ProcessGroup::shrink(const ShrinkOptions& options) {
+  inside("shrink");
+  for (const int r : options.lost) {
+    if (r >= 0 && r < world_size() && r != rank()) continue;
+    impl_->refuse("shrink", "rank " + std::to_string(r) + " cannot be lost");
+  }
+  if (options.patience.count() < 0) impl_->refuse("shrink", "the patience must not be negative");
+  const auto nccl = impl_->retire();
+  const std::string prefix = "/shrink " + std::to_string(++impl_->shrinks) + ".";
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return ProcessGroup(impl_->shrunk(prefix + std::to_string(attempt), options, nccl));
+    } catch (const Error& error) {
+      if (attempt == kAttempts || !is_worth_another(error.kind())) throw;
+    }
+  }
+}
+
+std::unique_ptr<ProcessGroup::Impl> ProcessGroup::Impl::shrunk(
+    const std::string& prefix, const ShrinkOptions& options,
+    std::shared_ptr<worker_sdk::NcclCommunicator> nccl) {
+  const std::string in_store =
+      "ddprun/" + std::to_string(plan.identity.restart_count) + plan.prefix + prefix;
+  const auto keys = with_prefix(*store, in_store);
+  const int size = roster->size();
+  const auto half = std::min<milliseconds>(init_timeout / 2, kLimitMax + kLimitPerRank * size);
+  const auto left = worker_sdk::agree_on_survivors(
+      *keys, {.rank = roster->rank,
+              .size = size,
+              .lost = rising(options.lost),
+              .give_up = worker_sdk::deadline_after(options.patience),
+              .limit = half});
+  const auto me = std::find(left.members.begin(), left.members.end(), roster->rank);
+  if (me == left.members.end()) {
+    throw Error(
+        ErrorKind::aborted, roster->here("shrink"),
+        "the others continue without this rank: it called too late, or one of them listed it as "
+        "lost");
+  }
+  const worker_sdk::Plan next = plan_among(left.members, prefix);
+  worker_sdk::Kin kin{.siblings = nullptr,
+                      .store = store,
+                      .nccl = std::move(nccl),
+                      .excluded = all_but(left.members, size)};
+  std::set<int> gone = siblings->gone();
+  for (const int r : kin.excluded) gone.insert(roster->of_job(r));
+  kin.siblings = std::make_shared<worker_sdk::NcclSiblings>(progress, std::move(gone));
+  InitOptions timeouts;
+  timeouts.init_timeout = init_timeout;
+  timeouts.op_timeout = op_timeout;
+  auto joined = worker_sdk::join(next, left.limit, kin);
+  auto impl = std::make_unique<Impl>(next, std::move(joined), timeouts, progress, kin.siblings);
+  impl->store_host = store_host;
+  return impl;
+}
+
+void expect_steps(ProcessGroup& group, std::int64_t more) {
+  const auto left = static_cast<std::uint64_t>(std::max<std::int64_t>(more, 0));
+  worker_sdk::GroupInside::progress(group)->expect_steps(left);
 }
 
 }  // namespace ddprun

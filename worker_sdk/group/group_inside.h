@@ -8,7 +8,7 @@
 
 #include "ddprun/process_group.h"
 #include "worker_sdk/join/environment.h"
-#include "worker_sdk/transport/device_side.h"
+#include "worker_sdk/transport/backend.h"
 #include "worker_sdk/worker/progress.h"
 
 namespace ddprun::worker_sdk {

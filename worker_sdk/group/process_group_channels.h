@@ -9,7 +9,7 @@
 
 #include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/group/process_group_impl.h"
-#include "worker_sdk/transport/lost_peer.h"
+#include "worker_sdk/transport/diagnosis.h"
 
 namespace ddprun {
 

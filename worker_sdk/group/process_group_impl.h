@@ -5,12 +5,12 @@
 #include <atomic>
 #include <mutex>
 
-#include "worker_sdk/base/fork_count.h"
+#include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/group/arguments.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/group/work_queue.h"
 #include "worker_sdk/join/join.h"
-#include "worker_sdk/join/lives.h"
+#include "worker_sdk/join/membership.h"
 #include "worker_sdk/worker/progress.h"
 
 namespace ddprun {

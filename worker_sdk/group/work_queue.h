@@ -2,7 +2,10 @@
 // The thread of a ProcessGroup that carries out asynchronous operations in the order of their
 // calls, and the state behind a Work. The thread starts with the first operation.
 
+#include <sys/eventfd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -11,10 +14,43 @@
 #include <mutex>
 #include <thread>
 
+#include "common/system/descriptors.h"
 #include "ddprun/process_group.h"
-#include "worker_sdk/base/fork_count.h"
-#include "worker_sdk/group/completions.h"
-#include "worker_sdk/transport/device_side.h"
+#include "worker_sdk/base/round_fence.h"
+#include "worker_sdk/base/system_limits.h"
+#include "worker_sdk/transport/backend.h"
+
+namespace ddprun::worker_sdk {
+
+// The descriptor by which a program that polls learns that asynchronous operations of a group have
+// ended. Works keep it, so that it is open as long as one of them may signal.
+
+// From any thread.
+class Completions {
+ public:
+  // Opens it with the first call. Throws Error(system) at `where`.
+  int descriptor(const Error::Where& where) {
+    const std::lock_guard lock(mutex_);
+    if (!fd_) {
+      fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+      if (!fd_) throw refused(where, "eventfd", errno);
+      number_.store(fd_.get(), std::memory_order_release);
+    }
+    return fd_.get();
+  }
+
+  void signal() noexcept {
+    const int fd = number_.load(std::memory_order_acquire);
+    if (fd >= 0) (void)::eventfd_write(fd, 1);
+  }
+
+ private:
+  std::mutex mutex_;
+  UniqueFd fd_;
+  std::atomic<int> number_{-1};
+};
+
+}  // namespace ddprun::worker_sdk
 
 namespace ddprun {
 
@@ -72,4 +108,5 @@ class WorkQueue {
 };
 
 }  // namespace worker_sdk
+
 }  // namespace ddprun

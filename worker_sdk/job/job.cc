@@ -2,10 +2,15 @@
 
 #include "ddprun/elastic/job.h"
 
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <utility>
 
+#include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
-#include "worker_sdk/job/piece.h"
+#include "worker_sdk/job/kept_state.h"
+#include "worker_sdk/job/shard_block.h"
 
 namespace ddprun::elastic {
 
@@ -83,5 +88,214 @@ std::int64_t Job::committed() const noexcept { return inside_->committed(); }
 int Job::rank() const noexcept { return inside_->rank(); }
 int Job::world_size() const noexcept { return inside_->world_size(); }
 const JobCounters& Job::counters() const noexcept { return inside_->counters(); }
+
+// The loop of a job: which work is next, and the commit that ends a step.
+
+using worker_sdk::Clock;
+using worker_sdk::GroupInside;
+
+namespace {
+
+// While it lives, the job is in run().
+class Running {
+ public:
+  explicit Running(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Running() { flag_ = false; }
+  Running(const Running&) = delete;
+
+ private:
+  bool& flag_;
+};
+
+// While it lives, this thread is in `apply`: whatever is communicated there would be lost, or keep
+// the others waiting, if a rank died meanwhile.
+class Applying {
+ public:
+  Applying() {
+    GroupInside::refusal =
+        "it was called by the function that commit() calls, which communicates with nobody: "
+        "communicate before commit(), or in Job::between()";
+  }
+  ~Applying() { GroupInside::refusal = nullptr; }
+  Applying(const Applying&) = delete;
+};
+
+}  // namespace
+
+void JobInside::run(std::int64_t steps, const Job::Body& body) {
+  if (!body) refuse("Job::run", "there is no body");
+  require_steps(steps);
+  const Running here(is_running_);
+  const bool others_go_on = standing_.closed < standing_.target && committed() <= standing_.target;
+  if (!others_go_on) standing_.target = std::max(standing_.target, steps);
+  if (last_commit_ == Clock::time_point()) last_commit_ = Clock::now();
+  for (;;) {
+    try {
+      if (link_) link_->require_sound();
+      if (is_over()) leave();
+      if (is_settled_) require_whole();
+      if (!is_settled_) enter();
+      if (work(steps, body)) return note_nothing_to_do(steps);
+      if (leaving_ && committed() < steps) {
+        spread_shards();
+        leave();
+      }
+    } catch (...) {
+      leave_or_throw();
+    }
+  }
+}
+
+void JobInside::require_steps(std::int64_t steps) const {
+  if (steps < 0) {
+    refuse("Job::run",
+           "the number of steps is " + std::to_string(steps) + "; it must not be negative");
+  }
+}
+
+// A program that goes on from a checkpoint of a longer run would end without a word. A process that
+// joins the others in a later run() has not resumed so far, and one run() of several may be over.
+void JobInside::note_nothing_to_do(std::int64_t steps) const {
+  if (origin_ <= steps || begun_ >= 0 || group_->rank() != 0) return;
+  std::fprintf(stderr,
+               "ddprun: warning: rank 0: Job::run(%" PRId64
+               ") runs no step: the checkpoint that was given to resume() is of %" PRId64
+               " committed steps\n",
+               steps, origin_);
+}
+
+// The others have committed the step that has failed here: it must not run again beside them.
+void JobInside::require_whole() const {
+  if (standing_.condition == Condition::kWhole) return;
+  throw Error(ErrorKind::corrupt, {.rank = group_->rank(), .operation = "Job::run"},
+              "the kept state is torn: commit() of step " + std::to_string(committed()) +
+                  " has failed half-way, in an earlier run() of the same round");
+}
+
+bool JobInside::work(std::int64_t steps, const Job::Body& body) {
+  if (visit_boundary() || meet_at_end()) return false;
+  if (committed() >= steps) return true;
+  run_step(body);
+  return false;
+}
+
+// Who returns from run() is no source any more: so all have committed the last step by then. A new
+// rank, whose first run() ends earlier, meets the others at the end of the one that they are in.
+bool JobInside::meet_at_end() {
+  if (committed() != standing_.target || standing_.closed >= standing_.target) return false;
+  if (is_elastic()) group_->barrier();
+  standing_.closed = standing_.target;
+  return true;
+}
+
+// What is to be done between the last step and the next. True: something was.
+bool JobInside::visit_boundary() {
+  if (standing_.visited == committed()) return false;
+  const std::int64_t every = options_.check_every;
+  bool any = every > 0 && committed() % every == 0;
+  if (any) kept_.require_equal(*group_, committed());
+  for (const Between& between : betweens_) {
+    if (committed() % between.every != 0) continue;
+    any = true;
+    between.body(*group_);
+  }
+  standing_.visited = committed();
+  return any;
+}
+
+void JobInside::run_step(const Job::Body& body) {
+  const auto progress = GroupInside::progress(*group_);
+  const auto began = Clock::now();
+  progress->begin_steps();
+  begin_shards();
+  Step::State state{.job = *this, .number = committed(), .is_repeated = begun_ == committed()};
+  begun_ = committed();
+  Step step(state);
+  body(step);
+  if (state.is_committed) progress->count_step(last_commit_ - began);
+  if (state.is_committed) progress->stepped(last_commit_);
+  if (state.is_committed) return progress->saved(last_commit_);
+  if (has_lost_round()) {
+    throw Error(ErrorKind::membership_changed, {.rank = group_->rank(), .operation = "Job::run"},
+                "an operation of step " + std::to_string(state.number) + " has failed");
+  }
+  refuse("Job::run",
+         "the body has returned without commit() of step " + std::to_string(state.number));
+}
+
+std::int32_t JobInside::vote(Step::State& step) const {
+  if (!step.vote) step.vote = link_ && link_->wants_change(round()) ? 1 : 0;
+  return *step.vote;
+}
+
+bool JobInside::skips(const Step::State& step, int shard) const {
+  return seat_ && has_piece(seat_->place.skip, piece_of(step.number, shard));
+}
+
+void JobInside::require_round(const Step::State& step) {
+  if (!is_over()) return;
+  is_cut_ = true;
+  const auto word = seat_->fence->word();
+  const std::string why = word && !word->why.empty() ? ": " + word->why : "";
+  throw Error(ErrorKind::membership_changed,
+              {.rank = group_->rank(), .operation = "Step::begin_shard"},
+              "the round is over" + why + "; step " + std::to_string(step.number) + " runs again");
+}
+
+bool JobInside::begin_shard(const Step::State& step, int shard, std::string_view content) {
+  require_round(step);
+  if (skips(step, shard)) return false;
+  std::string text = piece_of(step.number, shard);
+  if (!content.empty()) text.append(": ").append(content);
+  GroupInside::progress(*group_)->note_work(text, options_.skip_poison);
+  has_shard_ = true;
+  return true;
+}
+
+void JobInside::end_shard() {
+  if (std::exchange(has_shard_, false)) GroupInside::progress(*group_)->note_work("", false);
+}
+
+bool JobInside::agree_to_leave(Step::State& step) {
+  if (!is_elastic()) return false;
+  if (step.voted && sharded_.empty()) return *step.voted;
+  std::int32_t votes = step.voted ? *step.voted : vote(step);
+  if (group_->world_size() > 1) {
+    group_->all_reduce(buffer(&votes, 1), ReduceOp::max, {.on_host = true});
+  }
+  return votes != 0;
+}
+
+void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
+  if (GroupInside::refusal) {
+    refuse("Step::commit",
+           "it was called by the function that commit() calls; one step has one commit()");
+  }
+  if (step.is_committed) refuse("Step::commit", "this step is committed already");
+  if (has_lost_round()) {
+    throw Error(ErrorKind::membership_changed,
+                {.rank = group_->rank(), .operation = "Step::commit"},
+                "an operation of this step has failed, so it is not committed; let errors of "
+                "step.group() leave the body");
+  }
+  end_shard();
+  refresh_shards();
+  const bool leaving = agree_to_leave(step);
+  pass("commit");
+  standing_.condition = Condition::kTorn;
+  if (apply) {
+    const Applying here;
+    apply();
+  }
+  advance_shards();
+  standing_.condition = Condition::kWhole;
+  ++standing_.committed;
+  standing_.made = round();
+  step.is_committed = true;
+  leaving_ = leaving;
+  last_commit_ = Clock::now();
+  note_committed();
+  pass("committed");
+}
 
 }  // namespace ddprun::elastic

@@ -15,8 +15,8 @@
 
 #include "ddprun/elastic/job.h"
 #include "ddprun/elastic/sharded.h"
-#include "worker_sdk/base/fork_count.h"
 #include "worker_sdk/base/operation.h"
+#include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/job/kept_state.h"
 #include "worker_sdk/job/sharded_state.h"
 #include "worker_sdk/job/standing.h"

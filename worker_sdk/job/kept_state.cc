@@ -7,7 +7,6 @@
 
 #include "common/assert.h"
 #include "worker_sdk/base/checksum.h"
-#include "worker_sdk/job/points.h"
 
 namespace ddprun::elastic {
 namespace {

@@ -18,7 +18,6 @@
 
 #include "ddprun/elastic/sharded.h"
 #include "worker_sdk/job/shard_block.h"
-#include "worker_sdk/job/shard_stream.h"
 
 namespace ddprun::elastic {
 

@@ -3,15 +3,26 @@
 // decision. The I/O behind ProcessGroup::init().
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ddprun/store.h"
 #include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/join/environment.h"
-#include "worker_sdk/nccl/nccl_siblings.h"
+#include "worker_sdk/join/membership.h"
+#include "worker_sdk/nccl/nccl_comm.h"
 #include "worker_sdk/store/store_host.h"
 #include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
+
+// At which of its addresses a rank can be reached by its peers. Only join.cc uses this.
+
+// Numeric. Ranks of one network namespace meet on its loopback. Otherwise the address must not be
+// one that only this host has, as that of a store on this very host may be; asks the routes to the
+// others then.
+std::string address_for_peers(const std::vector<Introduction>& hellos, int rank,
+                              Clock::time_point deadline);
 
 // The operations of errors that are not the store's.
 constexpr const char* kJoining = "joining the job";

@@ -1,6 +1,8 @@
 #include "worker_sdk/join/meeting.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <iterator>
 #include <sstream>
 #include <utility>
@@ -123,6 +125,131 @@ void Meeting::throw_absence(const std::string& topic) {
   if (missing.empty()) throw_failure(ErrorKind::timed_out, 0, "rank 0 has not answered");
   const int first = missing.front();
   throw_failure(ErrorKind::timed_out, first, "no sign of rank(s) " + who, std::move(missing));
+}
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstWait{100};  // Then twice as long each time.
+constexpr milliseconds kLongestWait{2000};
+constexpr milliseconds kSettlementGrace{2000};  // For who settles it to have written it down.
+
+std::string key_of(int rank) { return "here/" + std::to_string(rank); }
+
+[[noreturn]] void refuse(const SurvivorsWish& wish, const std::string& whose) {
+  throw Error(ErrorKind::mismatch, {.rank = wish.rank, .operation = "shrink"},
+              whose + " is of another version of ddprun");
+}
+
+// False: some have not come.
+bool wait_for(Store& keys, const std::vector<int>& ranks, milliseconds limit) {
+  std::vector<std::string> names;
+  for (const int r : ranks) names.push_back(key_of(r));
+  try {
+    keys.wait(names, limit);
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::timed_out) throw;
+    return false;
+  }
+}
+
+void listen(Store& keys, Survey& survey, const SurvivorsWish& wish) {
+  milliseconds patience = kFirstWait;
+  for (;;) {
+    const std::vector<int> awaited = survey.awaited();
+    if (awaited.empty()) return;
+    const bool over = Clock::now() >= wish.give_up;
+    const bool all = wait_for(keys, awaited, std::min(patience, left_until(wish.give_up)));
+    for (const int r : awaited) {
+      if (!all && !keys.check({key_of(r)})) continue;
+      const auto lost = decode_ranks(keys.get(key_of(r), kSettlementGrace), wish.size);
+      if (!lost) refuse(wish, "rank " + std::to_string(r));
+      survey.hear(r, *lost);
+    }
+    if (over || (!all && keys.check({"settled"}))) return;
+    patience = std::min(patience * 2, kLongestWait);
+  }
+}
+
+}  // namespace
+
+AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsWish& wish) {
+  keys.set(key_of(wish.rank), encode_ranks(wish.lost));
+  Survey survey(wish.rank, wish.size, wish.lost);
+  listen(keys, survey, wish);
+  if (keys.add("first", 1) == 1) {
+    keys.set("settled", encode(AgreedSurvivors{wish.limit, survey.members()}));
+  }
+  const auto settlement = decode_agreed(keys.get("settled", kSettlementGrace), wish.size);
+  if (!settlement) refuse(wish, "the rank that settles which ranks are left");
+  return *settlement;
+}
+
+namespace {
+
+// Numbers with a space behind each.
+std::optional<std::int64_t> take_number(std::string_view& text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data() + text.size() || *end != ' ') return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
+  return number;
+}
+
+}  // namespace
+
+Survey::Survey(int rank, int size, const std::vector<int>& lost) : size_(size) { hear(rank, lost); }
+
+void Survey::hear(int rank, const std::vector<int>& lost) {
+  heard_.insert(rank);
+  lost_.insert(lost.begin(), lost.end());
+}
+
+std::vector<int> Survey::awaited() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size_; ++r) {
+    if (!heard_.contains(r) && !lost_.contains(r)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+std::vector<int> Survey::members() const {
+  std::vector<int> ranks;
+  for (const int r : heard_) {
+    if (!lost_.contains(r)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+std::string encode_ranks(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks) text += std::to_string(r) + " ";
+  return text;
+}
+
+std::string encode(const AgreedSurvivors& settlement) {
+  return std::to_string(settlement.limit.count()) + " " + encode_ranks(settlement.members);
+}
+
+std::optional<std::vector<int>> decode_ranks(std::string_view text, int size) {
+  std::vector<int> ranks;
+  while (!text.empty()) {
+    const auto rank = take_number(text);
+    if (!rank || *rank < 0 || *rank >= size) return std::nullopt;
+    if (!ranks.empty() && *rank <= ranks.back()) return std::nullopt;
+    ranks.push_back(static_cast<int>(*rank));
+  }
+  return ranks;
+}
+
+std::optional<AgreedSurvivors> decode_agreed(std::string_view text, int size) {
+  const auto limit = take_number(text);
+  if (!limit || *limit < 0) return std::nullopt;
+  auto members = decode_ranks(text, size);
+  if (!members) return std::nullopt;
+  return AgreedSurvivors{std::chrono::milliseconds(*limit), std::move(*members)};
 }
 
 }  // namespace ddprun::worker_sdk

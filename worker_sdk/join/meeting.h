@@ -2,9 +2,13 @@
 // Rounds of "everyone says something, rank 0 answers all", through the store: a constant number of
 // keys for each rank, and one reader of all of them. Used by join.cc before ranks are connected.
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,5 +49,51 @@ class Meeting {
   const int size_;
   const Clock::time_point deadline_;
 };
+
+// Who is left of a group: what each survivor says, and what follows from it. Pure;
+// shrink_meeting.cc carries it through the store.
+
+// What this rank has heard. Whoever says something is there; whoever is called lost by any of them
+// shall not be in the smaller group, there or not.
+class Survey {
+ public:
+  Survey(int rank, int size, const std::vector<int>& lost);
+
+  void hear(int rank, const std::vector<int>& lost);
+  std::vector<int> awaited() const;  // Neither heard of nor lost.
+  std::vector<int> members() const;  // Heard of, and not lost.
+
+ private:
+  const int size_;
+  std::set<int> heard_, lost_;
+};
+
+// What one of them decides for all.
+struct AgreedSurvivors {
+  std::chrono::milliseconds limit{0};  // For the smaller group to join, equal on all ranks.
+  std::vector<int> members;            // Rising.
+
+  bool operator==(const AgreedSurvivors&) const = default;
+};
+
+std::string encode_ranks(const std::vector<int>& ranks);
+std::string encode(const AgreedSurvivors& settlement);
+// Nothing if the text is not what encode makes for a group of `size` ranks.
+std::optional<std::vector<int>> decode_ranks(std::string_view text, int size);
+std::optional<AgreedSurvivors> decode_agreed(std::string_view text, int size);
+
+// How the survivors of a group agree through the store who they are, though nobody knows who will
+// come: each says that it is there and whom it takes for lost; the first that knows of all, or
+// whose patience is over, settles it for all. Used by process_group_shrink.cc.
+struct SurvivorsWish {
+  int rank = 0, size = 1;
+  std::vector<int> lost;  // Rising.
+  Clock::time_point give_up{};
+  std::chrono::milliseconds limit{0};  // To settle on.
+};
+
+// `keys`: for this meeting alone. Throws Error: timed_out if who was to settle it has not, mismatch
+// if a text is of another version.
+AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsWish& wish);
 
 }  // namespace ddprun::worker_sdk

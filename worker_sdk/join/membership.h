@@ -2,6 +2,7 @@
 // What the ranks tell each other before they connect, and what rank 0 makes of it. Computes only;
 // join.cc carries it through the store.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,9 +10,22 @@
 
 #include "ddprun/error.h"
 #include "worker_sdk/base/operation.h"
+#include "worker_sdk/join/environment.h"
 #include "worker_sdk/shm/shm_segment.h"
 
 namespace ddprun::worker_sdk {
+
+// How many groups of this process have ended, by store and rank: the next one must not find the
+// keys of those before it. Each rank counts for itself; all count the same, as all ranks of a group
+// join it, and end it before they join the next.
+int ended_lives(const Plan& plan);
+
+// What keys of the plan's group begin with, after the part that all groups have: nothing the first
+// time, nor in a store that rank 0 hosts, which is a new one for each group.
+std::string life_prefix(const Plan& plan);
+
+// To be held by the group; its end is counted when the last reference goes.
+std::shared_ptr<void> begin_life(const Plan& plan);
 
 // One rank's introduction.
 struct Introduction {

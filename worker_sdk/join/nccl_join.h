@@ -8,17 +8,26 @@
 // The last step is what a stray connection to NCCL's bootstrap port makes necessary: it hangs a
 // join for ever.
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "ddprun/store.h"
 #include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/gloo/gloo_backend.h"
 #include "worker_sdk/join/environment.h"
 #include "worker_sdk/join/meeting.h"
 #include "worker_sdk/nccl/nccl_comm.h"
-#include "worker_sdk/nccl/nccl_siblings.h"
 
 namespace ddprun::worker_sdk {
+
+// A group's store once more, for the explanation of a failure: the group's own connection may be in
+// the middle of a call. Used by join.cc.
+
+// Where the program has the store, that is `given`, which serves several threads. The function may
+// throw Error.
+std::function<std::shared_ptr<Store>()> reopening(const Rendezvous& at,
+                                                  std::shared_ptr<Store> given);
 
 struct NcclJoinOptions {
   std::shared_ptr<const Roster> roster;

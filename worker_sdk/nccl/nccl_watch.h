@@ -17,7 +17,6 @@
 #include "worker_sdk/gloo/gloo_backend.h"
 #include "worker_sdk/nccl/nccl_comm.h"
 #include "worker_sdk/nccl/nccl_pending.h"
-#include "worker_sdk/nccl/nccl_siblings.h"
 
 namespace ddprun::worker_sdk {
 

@@ -1,7 +1,10 @@
 #include "worker_sdk/nccl_profiler/nccl_profile.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "worker_sdk/base/half.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -122,6 +125,179 @@ double busbw(const NcclCall& call, int ranks, std::uint64_t took_ns) {
                       : counts_a_part(call.function) ? others
                                                      : 1;
   return static_cast<double>(bytes_of(call, ranks)) / static_cast<double>(took_ns) * part;
+}
+
+namespace {
+
+constexpr std::size_t kRowsShown = 20;  // Of a communicator, to people.
+constexpr int kFirstLane = 100;         // In a trace, beyond those of the sync timer's.
+
+using Json = nlohmann::ordered_json;
+
+std::string size_text(std::uint64_t bytes) {
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  const char* const units[] = {"KiB", "MiB", "GiB", "TiB"};
+  double size = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; size >= 1024 && unit + 1 < std::size(units); ++unit) size /= 1024;
+  return format("%.4g %s", size, units[unit]);
+}
+
+std::string time_text(std::uint64_t ns) {
+  const double us = static_cast<double>(ns) / 1e3;
+  return us < 10'000 ? format("%.1f us", us) : format("%.1f ms", us / 1e3);
+}
+
+std::vector<const NcclProfile::Row*> rows_of(const NcclProfile& profile, std::size_t communicator) {
+  std::vector<const NcclProfile::Row*> rows;
+  for (const NcclProfile::Row& row : profile.rows()) {
+    if (row.communicator == communicator) rows.push_back(&row);
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto* a, const auto* b) { return a->total_ns > b->total_ns; });
+  return rows;
+}
+
+std::string name_of(const NcclProfile::Communicator& communicator) {
+  return communicator.name.empty()
+             ? format("%016llx", static_cast<unsigned long long>(communicator.id))
+             : communicator.name;
+}
+
+std::string headline(const NcclProfile::Communicator& c, const ProfiledRank& who) {
+  return format(
+      "ddprun: nccl: rank %d on %s, communicator %s: %d ranks on %d node%s; kernels by the GPU's "
+      "clock\n",
+      who.rank, who.host.c_str(), name_of(c).c_str(), c.ranks, c.nodes, c.nodes == 1 ? "" : "s");
+}
+
+const char* or_dash(const std::string& text) { return text.empty() ? "-" : text.c_str(); }
+
+std::string line_of(const NcclProfile::Row& row, int ranks) {
+  std::string line =
+      format("%8lld  %-14s %10s  %-8s  %-10s %-7s %3d", static_cast<long long>(row.calls),
+             row.call.function.c_str(), size_text(bytes_of(row.call, ranks)).c_str(),
+             row.call.datatype.c_str(), or_dash(row.call.algorithm), or_dash(row.call.protocol),
+             row.call.channels);
+  if (row.timed > 0) {
+    const NcclTimes times = times_of(row);
+    line += format("  %10s %10s %10s  %8.2f", time_text(times.least_ns).c_str(),
+                   time_text(times.p50_ns).c_str(), time_text(times.p95_ns).c_str(),
+                   busbw(row.call, ranks, times.p50_ns));
+  }
+  if (const auto untimed = row.calls - row.timed - row.unfinished; untimed > 0) {
+    line += format("  %lld without times", static_cast<long long>(untimed));
+  }
+  if (row.unfinished > 0) {
+    line += format("  %lld did not end", static_cast<long long>(row.unfinished));
+  }
+  return line + "\n";
+}
+
+std::string table_of(const NcclProfile& profile, std::size_t communicator) {
+  const int ranks = profile.communicators()[communicator].ranks;
+  const auto rows = rows_of(profile, communicator);
+  std::string text =
+      format("%8s  %-14s %10s  %-8s  %-10s %-7s %3s  %10s %10s %10s  %8s\n", "calls", "function",
+             "size", "type", "algorithm", "proto", "ch", "min", "median", "p95", "GB/s bus");
+  for (std::size_t i = 0; i < std::min(rows.size(), kRowsShown); ++i) {
+    text += line_of(*rows[i], ranks);
+  }
+  if (rows.size() > kRowsShown) {
+    text += format("%8s  and %zu more kinds of calls\n", "", rows.size() - kRowsShown);
+  }
+  return text;
+}
+
+Json row_json(const NcclProfile::Row& row, int ranks) {
+  const NcclTimes times = times_of(row);
+  Json json = {{"function", row.call.function},
+               {"datatype", row.call.datatype},
+               {"algorithm", row.call.algorithm},
+               {"protocol", row.call.protocol},
+               {"bytes", bytes_of(row.call, ranks)},
+               {"channels", row.call.channels},
+               {"calls", row.calls},
+               {"timed", row.timed},
+               {"unfinished", row.unfinished},
+               {"total_us", row.total_ns / 1e3}};
+  if (row.timed > 0) {
+    json.update({{"min_us", times.least_ns / 1e3},
+                 {"p50_us", times.p50_ns / 1e3},
+                 {"p95_us", times.p95_ns / 1e3},
+                 {"busbw_gbs", busbw(row.call, ranks, times.p50_ns)}});
+  }
+  return json;
+}
+
+Json communicators_json(const NcclProfile& profile) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < profile.communicators().size(); ++i) {
+    const NcclProfile::Communicator& c = profile.communicators()[i];
+    Json rows = Json::array();
+    for (const auto* row : rows_of(profile, i)) rows.push_back(row_json(*row, c.ranks));
+    list.push_back({{"name", name_of(c)},
+                    {"nodes", c.nodes},
+                    {"ranks", c.ranks},
+                    {"rank", c.rank},
+                    {"calls", std::move(rows)}});
+  }
+  return list;
+}
+
+Json named(const char* what, int rank, int lane, const std::string& name) {
+  return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", lane}, {"args", {{"name", name}}}};
+}
+
+Json events_json(const NcclProfile& profile, const ProfiledRank& who) {
+  Json events = Json::array();
+  events.push_back(named("process_name", who.rank, 0,
+                         "rank " + std::to_string(who.rank) + " (" + who.host + ")"));
+  for (std::size_t i = 0; i < profile.communicators().size(); ++i) {
+    events.push_back(named("thread_name", who.rank, kFirstLane + static_cast<int>(i),
+                           "NCCL " + name_of(profile.communicators()[i])));
+  }
+  for (const NcclProfile::Span& span : profile.spans()) {
+    const NcclProfile::Row& row = profile.rows()[span.row];
+    const int ranks = profile.communicators()[row.communicator].ranks;
+    events.push_back({{"ph", "X"},
+                      {"name", row.call.function},
+                      {"ts", static_cast<double>(profile.host_ns(span.begin_ns)) / 1e3},
+                      {"dur", static_cast<double>(span.end_ns - span.begin_ns) / 1e3},
+                      {"pid", who.rank},
+                      {"tid", kFirstLane + static_cast<int>(row.communicator)},
+                      {"args",
+                       {{"sequence", span.sequence},
+                        {"bytes", bytes_of(row.call, ranks)},
+                        {"datatype", row.call.datatype},
+                        {"algorithm", row.call.algorithm},
+                        {"protocol", row.call.protocol},
+                        {"channels", row.call.channels}}}});
+  }
+  return events;
+}
+
+}  // namespace
+
+std::string profile_table(const NcclProfile& profile, const ProfiledRank& who) {
+  std::string text;
+  for (std::size_t i = 0; i < profile.communicators().size(); ++i) {
+    if (rows_of(profile, i).empty()) continue;
+    text += headline(profile.communicators()[i], who) + table_of(profile, i);
+  }
+  if (profile.not_listed() > 0) {
+    text += format("%8lld  calls of further kinds\n", static_cast<long long>(profile.not_listed()));
+  }
+  return text;
+}
+
+std::string profile_json(const NcclProfile& profile, const ProfiledRank& who) {
+  const Json json = {{"rank", who.rank},
+                     {"host", who.host},
+                     {"communicators", communicators_json(profile)},
+                     {"calls_not_listed", profile.not_listed()},
+                     {"traceEvents", events_json(profile, who)}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace ddprun::worker_sdk

@@ -114,4 +114,19 @@ std::uint64_t bytes_of(const NcclCall& call, int ranks);
 // it (doc/PERFORMANCE.md there). The time has what a rank waited for later ones in it.
 double busbw(const NcclCall& call, int ranks, std::uint64_t took_ns);
 
+// An NcclProfile as a table for people, and as JSON for programs and trace viewers. Pure. Used by
+// nccl_profiler.cc.
+struct ProfiledRank {
+  int rank = 0;
+  std::string host;
+};
+
+// For each communicator a headline and a row for each kind of call, the longest in all first.
+// Every line ends with a line break. Empty if nothing was called.
+std::string profile_table(const NcclProfile& profile, const ProfiledRank& who);
+
+// One object that chrome://tracing and Perfetto show ("traceEvents": the last calls, on the host's
+// wall clock), with the table's figures as "communicators".
+std::string profile_json(const NcclProfile& profile, const ProfiledRank& who);
+
 }  // namespace ddprun::worker_sdk

@@ -12,16 +12,42 @@
 // In all three, sources are reduced in the order of ranks, so that results are the same bits on
 // every rank and in every run.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "ddprun/types.h"
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/shm/shm_team.h"
 #include "worker_sdk/transport/backend.h"
-#include "worker_sdk/transport/verbs.h"
 
 namespace ddprun::worker_sdk {
+
+// Arrays as bytes, cut into what fits into a slot of the control segment. Only shm_backend*.cc
+// include this.
+inline std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
+
+inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+// They may overlap.
+inline void move_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+}
+
+// An array cut into pieces of `piece` bytes.
+struct Pieces {
+  std::size_t total = 0;
+  std::size_t piece = 0;
+
+  std::size_t number() const { return (total + piece - 1) / piece; }
+  std::size_t begin(std::size_t i) const { return std::min(total, i * piece); }
+  std::size_t bytes(std::size_t i) const { return std::min(piece, total - begin(i)); }
+};
 
 class ShmBackend : public HostBackend {
  public:

@@ -9,7 +9,6 @@
 #include <cerrno>
 
 #include "common/assert.h"
-#include "worker_sdk/shm/shm_layout.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -16,11 +16,16 @@
 #include <optional>
 #include <vector>
 
-#include "worker_sdk/timer/bucket_marks.h"
-#include "worker_sdk/timer/step_times.h"
-#include "worker_sdk/transport/device_side.h"
+#include "worker_sdk/timer/sync_window.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
+
+// Where a bucket was in a GPU's streams: what BucketFlow collects and DevicePhases reads.
+struct BucketMarks {
+  std::shared_ptr<const DeviceMark> ready;      // Its last gradient was there.
+  std::vector<std::shared_ptr<Pending>> works;  // Its collectives.
+};
 
 class DevicePhases {
  public:

@@ -3,14 +3,90 @@
 // say. Pure. Used by sync_timer.cc.
 
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "ddprun/sync_report.h"
-#include "worker_sdk/timer/step_times.h"
 
 namespace ddprun::worker_sdk {
+
+// What the sync timer writes down of one step on one rank. Plain values;
+// distributed_data_parallel's parts fill them, sync_timer and trace read them. Pure.
+
+using StepClock = std::chrono::steady_clock;
+
+struct BucketTimes {
+  StepClock::time_point launched{};  // Its last gradient was there, and its turn had come.
+  StepClock::time_point started{};   // Its first collective began.
+  std::chrono::nanoseconds comm{0};  // All its collectives.
+  std::size_t bytes = 0;
+};
+
+struct StepTimes {
+  std::int64_t step = 0;
+  StepClock::time_point begin{};       // The step before had ended.
+  StepClock::time_point pass_begin{};  // Its last backward pass.
+  StepClock::time_point pass_end{};
+  std::chrono::nanoseconds outside{0}, forward{0}, backward{0}, exposed{0};
+  std::chrono::nanoseconds data{0}, optimizer{0};  // Of programs that tell them from outside.
+  std::chrono::nanoseconds contended{0};           // Of exposed: during the backward pass.
+  std::vector<BucketTimes> buckets;
+  bool known = true;  // False: nobody knows its times, but it counts as a step of a window.
+
+  std::chrono::nanoseconds comm() const {
+    std::chrono::nanoseconds sum{0};
+    for (const BucketTimes& b : buckets) sum += b.comm;
+    return sum;
+  }
+  std::chrono::nanoseconds whole() const {
+    return outside + data + optimizer + forward + backward + exposed;
+  }
+};
+
+// Cuts the time of a rank into the phases of a step, without gaps. Pure: each call says what time
+// it is. Used by distributed_data_parallel.cc.
+class Phases {
+ public:
+  using Time = StepClock::time_point;
+
+  explicit Phases(Time now) : last_(now) { current_.begin = now; }
+
+  void begin_forward(Time now) { enter(&StepTimes::forward, now); }
+  void begin_backward(Time now) {
+    enter(&StepTimes::backward, now);
+    current_.pass_begin = now;
+  }
+  // What others call a part of outside.
+  void begin_data(Time now) { enter(&StepTimes::data, now); }
+  void begin_optimizer(Time now) { enter(&StepTimes::optimizer, now); }
+  // The pass has nothing to wait for: it was one in no_sync(), or failed.
+  void end_local(Time now) { enter(&StepTimes::outside, now); }
+  void begin_wait(Time now) {
+    enter(&StepTimes::exposed, now);
+    current_.pass_end = now;
+  }
+  // The whole step, less its buckets.
+  StepTimes end_step(Time now) {
+    enter(&StepTimes::outside, now);
+    StepTimes done = current_;
+    current_ = StepTimes{.step = done.step + 1, .begin = now, .buckets = {}};
+    return done;
+  }
+
+ private:
+  void enter(std::chrono::nanoseconds StepTimes::*phase, Time now) {
+    current_.*phase_ += now - last_;
+    last_ = now;
+    phase_ = phase;
+  }
+
+  Time last_;
+  std::chrono::nanoseconds StepTimes::*phase_ = &StepTimes::outside;
+  StepTimes current_;
+};
 
 // Of one rank in one step, in microseconds: each StepPhase, then these.
 enum : std::size_t { kStepPhases = 5, kExposed = kStepPhases, kComm, kRankPhases };

@@ -2,16 +2,17 @@
 // The sync timer's connection to the world: it reads the clock, exchanges windows with the other
 // ranks, prints, and writes files. Used by distributed_data_parallel.cc, under its lock.
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "ddprun/process_group.h"
 #include "worker_sdk/timer/device_phases.h"
-#include "worker_sdk/timer/phases.h"
-#include "worker_sdk/timer/run_delay.h"
 #include "worker_sdk/timer/sync_timer.h"
+#include "worker_sdk/timer/sync_window.h"
 #include "worker_sdk/worker/progress.h"
 
 namespace ddprun::worker_sdk {
@@ -85,6 +86,44 @@ class TimerShell {
   std::optional<SyncWindow> window_;
   std::vector<float> sum_;
   std::optional<Work> exchange_;  // After sum_, which it writes to.
+};
+
+// The steps of a training loop that another library synchronises, such as PyTorch: a program says
+// where it is, and this tells the agent, sums up the times, and exchanges them with the other ranks
+// over a group of its own. Used by c_timer.cc.
+class ForeignSteps {
+ public:
+  // kExposed: waiting for other ranks.
+  enum class Phase : std::uint8_t { kOutside, kData, kForward, kBackward, kOptimizer, kExposed };
+  static constexpr Phase kLastPhase = Phase::kExposed;
+
+  // `page`: the value of DDPRUN_PROGRESS.
+  explicit ForeignSteps(const std::string& page) : progress_(std::make_shared<Progress>(page)) {}
+  ~ForeignSteps();  // Leaves the summary behind. Waits for no rank for longer than some seconds.
+  ForeignSteps(const ForeignSteps&) = delete;
+  ForeignSteps& operator=(const ForeignSteps&) = delete;
+
+  // Collective. From the next enter() on, steps are timed.
+  void join(const InitOptions& options);
+
+  // From the next enter() on, a phase begins when this stream of a device comes to it; see
+  // DevicePhases. `marks` must outlive this.
+  void use_stream(StreamMarks& marks, Stream stream);
+
+  // One thread at a time.
+  void enter(Phase phase);
+  // `bytes`: of gradients that the ranks have exchanged.
+  void end_step(std::size_t bytes);
+
+ private:
+  void tell_agent(Phase phase);
+
+  const std::shared_ptr<Progress> progress_;
+  std::uint64_t steps_ = 0;
+  std::optional<ProcessGroup> group_;
+  StreamMarks* marks_ = nullptr;  // Once the program computes on a GPU.
+  Stream stream_ = nullptr;
+  std::optional<TimerShell> shell_;
 };
 
 }  // namespace ddprun::worker_sdk

@@ -5,7 +5,7 @@
 #include <deque>
 #include <string>
 
-#include "worker_sdk/timer/step_times.h"
+#include "worker_sdk/timer/sync_window.h"
 
 namespace ddprun::worker_sdk {
 

@@ -6,7 +6,7 @@
 #include "ddprun/comm_hook.h"
 #include "worker_sdk/gpu/gpu_kernels.h"
 #include "worker_sdk/group/group_inside.h"
-#include "worker_sdk/transport/convert.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun {
 namespace hooks {

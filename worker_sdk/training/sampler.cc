@@ -1,6 +1,10 @@
-// DistributedSampler: pure arithmetic, equal to PyTorch's bit for bit (tests/golden/sampler.txt).
+#include "ddprun/seeds.h"
+
+#include <sys/random.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -10,8 +14,104 @@
 #include "ddprun/distributed_sampler.h"
 #include "ddprun/error.h"
 #include "ddprun/process_group.h"
+#include "ddprun/sharding.h"
 
 namespace ddprun {
+namespace {
+
+// From the kernel itself: std::random_device would tie the program to the newest C library.
+std::uint64_t random_number(const ProcessGroup& group) {
+  std::uint64_t number = 0;
+  if (::getrandom(&number, sizeof number, 0) == sizeof number) return number;
+  const std::string why = std::generic_category().message(errno);
+  throw Error(ErrorKind::system, {.rank = group.rank(), .operation = "shared_seed"},
+              "getrandom: " + why);
+}
+
+}  // namespace
+
+std::uint64_t shared_seed(ProcessGroup& group) {
+  std::int64_t seed = group.rank() == 0 ? static_cast<std::int64_t>(random_number(group)) : 0;
+  group.broadcast(buffer(&seed, 1), 0, {.on_host = true});
+  return static_cast<std::uint64_t>(seed);
+}
+
+namespace {
+
+[[noreturn]] void refuse_shares(const char* operation, const std::string& text) {
+  throw Error(ErrorKind::bad_argument, {.operation = operation}, text);
+}
+
+void check(const ProcessGroup& group, const std::vector<std::vector<std::size_t>>& shares,
+           std::span<const Buffer> values) {
+  if (shares.size() != static_cast<std::size_t>(group.world_size())) {
+    refuse_shares("broadcast_shares", std::to_string(shares.size()) + " shares for " +
+                                          std::to_string(group.world_size()) + " ranks");
+  }
+  for (const auto& share : shares) {
+    for (const std::size_t i : share) {
+      if (i >= values.size()) {
+        refuse_shares("broadcast_shares", "there is no parameter " + std::to_string(i));
+      }
+    }
+  }
+}
+
+std::size_t bytes_in(const std::vector<std::size_t>& share, std::span<const Buffer> values) {
+  std::size_t bytes = 0;
+  for (const std::size_t i : share) bytes += values[i].bytes();
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> partition_greedily(std::span<const std::int64_t> sizes,
+                                                         int world_size) {
+  if (world_size < 1) {
+    refuse_shares("partition_greedily", "world_size is " + std::to_string(world_size));
+  }
+  std::vector<std::size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return sizes[a] > sizes[b]; });
+  std::vector<std::vector<std::size_t>> shares(static_cast<std::size_t>(world_size));
+  std::vector<std::int64_t> loads(shares.size());
+  for (const std::size_t i : order) {
+    // min_element gives the first of equals.
+    const auto least = std::min_element(loads.begin(), loads.end());
+    *least += sizes[i];
+    shares[static_cast<std::size_t>(least - loads.begin())].push_back(i);
+  }
+  return shares;
+}
+
+void broadcast_shares(ProcessGroup& group, const std::vector<std::vector<std::size_t>>& shares,
+                      std::span<const Buffer> values) {
+  check(group, shares, values);
+  if (group.world_size() == 1) return;
+  std::vector<std::uint8_t> packed;
+  const auto copy = [](void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);  // An empty array may be null.
+  };
+  for (int root = 0; root < group.world_size(); ++root) {
+    const auto& share = shares[static_cast<std::size_t>(root)];
+    packed.resize(bytes_in(share, values));
+    std::uint8_t* at = packed.data();
+    const bool mine = root == group.rank();
+    for (const std::size_t i : mine ? share : std::vector<std::size_t>()) {
+      copy(at, values[i].data, values[i].bytes());
+      at += values[i].bytes();
+    }
+    group.broadcast(buffer(packed.data(), packed.size()), root, {.on_host = true});
+    for (const std::size_t i : mine ? std::vector<std::size_t>() : share) {
+      copy(values[i].data, at, values[i].bytes());
+      at += values[i].bytes();
+    }
+  }
+}
+
+// DistributedSampler: pure arithmetic, equal to PyTorch's bit for bit (tests/golden/sampler.txt).
+
 namespace {
 
 // Below this, PyTorch draws 32 bits for a swap and above it 64, so that the remainder stays

@@ -11,6 +11,12 @@
 
 namespace ddprun::worker_sdk {
 
+// Whole arrays from one floating-point type to another, to nearest even. Pure. Used by comm hooks.
+
+// Between f32 or f64 on one side and f16 or bf16 on the other, of equal counts; f64 goes by way of
+// f32.
+void convert(const Buffer& from, const Buffer& to);
+
 // Source arrays of `count` elements each, one per rank, reduced in the order of the array.
 struct Sources {
   const void* const* arrays = nullptr;

@@ -16,7 +16,6 @@
 #include "common/system/descriptors.h"
 #include "common/worker_link.h"
 #include "ddprun/error.h"
-#include "worker_sdk/base/fork_count.h"
 #include "worker_sdk/base/round_fence.h"
 
 namespace ddprun::worker_sdk {

@@ -7,7 +7,7 @@
 
 #include "common/assert.h"
 #include "common/system/threads.h"
-#include "worker_sdk/base/fork_count.h"
+#include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/base/system_limits.h"
 
 namespace ddprun::worker_sdk {

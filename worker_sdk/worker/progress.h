@@ -18,6 +18,12 @@
 
 namespace ddprun::worker_sdk {
 
+// How long ago this process was started, in seconds that passed. Used by the sync timer's summary
+// and by Progress.
+
+// 0 if the system does not say. Costs a look into /proc at the first call only.
+std::chrono::nanoseconds process_age();
+
 class Progress {
  public:
   Progress() = default;  // Reports nothing.

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "common/assert.h"
-#include "worker_sdk/join/survivors.h"
+#include "worker_sdk/join/meeting.h"
 #include "worker_sdk/nccl/nccl_preflight.h"
 
 namespace ddprun::fuzz {

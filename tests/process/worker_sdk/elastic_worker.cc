@@ -16,7 +16,7 @@
 
 #include "ddprun/elastic/job.h"
 #include "tests/process/worker_sdk/elastic_task.h"
-#include "worker_sdk/job/points.h"
+#include "worker_sdk/job/kept_state.h"
 
 namespace {
 

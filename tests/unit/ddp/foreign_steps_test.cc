@@ -1,7 +1,7 @@
 // Steps of a loop that another library synchronises: what they leave for `ddprun --report`, and
 // that their exchange holds nobody up.
 
-#include "worker_sdk/timer/foreign_steps.h"
+#include "worker_sdk/timer/timer_shell.h"
 
 #include <poll.h>
 

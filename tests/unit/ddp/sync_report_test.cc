@@ -15,7 +15,7 @@
 #include "tests/support/ranks.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/timer/run_summary.h"
-#include "worker_sdk/worker/process_age.h"
+#include "worker_sdk/worker/progress.h"
 
 namespace ddprun {
 namespace {

@@ -7,8 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "worker_sdk/timer/phases.h"
-#include "worker_sdk/timer/run_delay.h"
+#include "worker_sdk/timer/sync_window.h"
 #include "worker_sdk/timer/trace.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "worker_sdk/job/piece.h"
+#include "worker_sdk/job/shard_block.h"
 
 #include <catch2/catch.hpp>
 

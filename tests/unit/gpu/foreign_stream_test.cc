@@ -13,7 +13,7 @@
 #include "tests/support/ranks.h"
 #include "worker_sdk/gpu/gpu_event.h"
 #include "worker_sdk/timer/device_phases.h"
-#include "worker_sdk/timer/foreign_steps.h"
+#include "worker_sdk/timer/timer_shell.h"
 
 namespace ddprun {
 namespace {

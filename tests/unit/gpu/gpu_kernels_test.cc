@@ -13,7 +13,7 @@
 #include "tests/support/card.h"
 #include "tests/support/ranks.h"
 #include "worker_sdk/gpu/gpu_kernels_image.h"
-#include "worker_sdk/transport/convert.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -5,7 +5,6 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "worker_sdk/nccl_profiler/nccl_profile_text.h"
 
 namespace ddprun::worker_sdk {
 namespace {

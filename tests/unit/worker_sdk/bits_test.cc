@@ -16,7 +16,7 @@
 #include "worker_sdk/elastic/exact_sum.h"
 #include "worker_sdk/training/gradient_math.h"
 #include "worker_sdk/training/power_sgd_math.h"
-#include "worker_sdk/transport/convert.h"
+#include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -15,7 +15,6 @@
 #include <thread>
 
 #include "common/system/descriptors.h"
-#include "worker_sdk/gloo/gloo_sockets.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,6 +1,6 @@
 // What Gloo's own pairs would end the process by: each test ends it, too, if pairs are Gloo's.
 
-#include "worker_sdk/gloo/gloo_peers.h"
+#include "worker_sdk/gloo/gloo_mesh.h"
 
 #include <gloo/common/error.h>
 #include <gloo/transport/tcp/address.h>

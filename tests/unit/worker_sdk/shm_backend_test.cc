@@ -19,7 +19,7 @@
 #include <thread>
 
 #include "tests/support/elements.h"
-#include "worker_sdk/shm/shm_layout.h"
+#include "worker_sdk/shm/shm_team.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "tests/support/model.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/join/survivors.h"
+#include "worker_sdk/join/meeting.h"
 #ifdef DDPRUN_FAKES  // A program of tests/gpu.cmake: the same tests on nccl alone.
 #include "tests/support/fake_gpu.h"
 #endif

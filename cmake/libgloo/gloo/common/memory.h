@@ -2,7 +2,7 @@
 // Debian's libgloo-dev leaves this header out, to which its headers of TCP pairs refer. These are
 // the classes that they name, with the members that they have in the library, and without any
 // function: ddprun derives from classes that have such members, and leaves them alone
-// (worker_sdk/gloo/gloo_peers.h). A test compares the sizes with the library's. cmake/gloo.cmake
+// (worker_sdk/gloo/gloo_mesh.h). A test compares the sizes with the library's. cmake/gloo.cmake
 // names this folder where the system has no such header.
 
 #include <memory>

@@ -1,4 +1,4 @@
-#include "worker_sdk/elastic/combine_pieces.h"
+#include "worker_sdk/elastic/combine.h"
 
 #include <algorithm>
 #include <array>
