@@ -1,11 +1,5 @@
 #pragma once
-// Cuts a stream of bytes, which may arrive in pieces of any size, into lines. Pure; copies only
-// what a piece leaves unfinished. One for each stream of each worker, fed by Output.
-//
-//   "step 1\n"        a line
-//   "10%\r20%\r\n"    progress "10%", progress "20%", then the line "20%": the last state is kept
-//   "text\r\n"        a line
-//   "tail" <end>      a line, as is progress that nothing followed
+// Lines of workers' output: cut out of a stream of bytes, folded where ranks print the same, prefixed and formatted. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +15,13 @@
 
 namespace ddprun::agent {
 
+// Cuts a stream of bytes, which may arrive in pieces of any size, into lines. Pure; copies only
+// what a piece leaves unfinished. One for each stream of each worker, fed by Output.
+//
+//   "step 1\n"        a line
+//   "10%\r20%\r\n"    progress "10%", progress "20%", then the line "20%": the last state is kept
+//   "text\r\n"        a line
+//   "tail" <end>      a line, as is progress that nothing followed
 constexpr std::size_t kLineBytesMax = std::size_t{64} * 1024;
 
 class LineSink {

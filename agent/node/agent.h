@@ -137,7 +137,7 @@ class Agent {
                        int workers) const;
   void show_stopping();
 
-  // agent_seats.cc: workers that keep their process from round to round.
+  // agent_workers.cc: workers that keep their process from round to round.
   void listen_to_workers();
   UniqueFd open_link(int local_rank);
   void worker_ready(int local_rank, int min_world);
@@ -174,7 +174,7 @@ class Agent {
   void tell_verdict(const Exit& exit);
   void note_interruption(int signal);
 
-  // agent_ledger.cc: where the time of the places goes, and the account of the run.
+  // agent_reports.cc: where the time of the places goes, and the account of the run.
   void keep_ledger();
   void count_later();
   rendezvous::NodeTimes times(bool whole) const;
@@ -185,7 +185,7 @@ class Agent {
   void write_account(const Exit& exit) const;
   std::optional<PictureStyle> picture_style() const;
 
-  // agent_watch.cc: for those that watch the run.
+  // agent_reports.cc: for those that watch the run.
   void open_window();
   void keep_status();
   std::map<int, int> ranks() const;  // By local rank, of all places.

@@ -27,7 +27,7 @@ int visible_gpus(std::string_view value, int present);
 // launcher.
 class Nvml {
  public:
-  // nvmlMemory_t, and nvmlProcessInfo_t of versions 2 and 3, of nvml.h.
+  // nvmlMemory_t, and nvmlProcessInfo_t of versions 2 and 3, of gpus.h.
   struct MemoryInfo {
     unsigned long long total, free, used;
   };

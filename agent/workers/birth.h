@@ -1,8 +1,5 @@
 #pragma once
-// Starts a process at the price of vfork: the child borrows our memory until it has become the
-// new program, so that the cost does not grow with the agent's size and an exec error comes back as
-// a plain variable. Unlike after vfork we go on meanwhile, and may prepare the next. Called by
-// Spawner only. What a worker may expect at birth is in process_host.h.
+// How a worker's process begins: what the child does until it is another program, and what the agent does meanwhile.
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -18,6 +15,11 @@
 #include "common/system/descriptors.h"
 
 namespace ddprun::agent {
+
+// Starts a process at the price of vfork: the child borrows our memory until it has become the
+// new program, so that the cost does not grow with the agent's size and an exec error comes back as
+// a plain variable. Unlike after vfork we go on meanwhile, and may prepare the next. Called by
+// Spawner only. What a worker may expect at birth is in process_host.h.
 
 // What the kernel meant when it refused to execute a file that is there: its ENOENT is then of the
 // interpreter that the file names.

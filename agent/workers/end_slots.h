@@ -1,8 +1,5 @@
 #pragma once
-// Low numbers in our table of descriptors, through which the ends of a worker's streams and link
-// reach it. A child shares our table at first, puts its ends there, and takes with it only what
-// lies below table_end(): however many descriptors we keep for the workers that live already, none
-// of them has to be copied and closed for the next. Owned by Spawner.
+// Low descriptor numbers for a child's streams, and the system calls that a child makes before it is another program.
 
 #include <linux/sched.h>
 #include <sys/syscall.h>
@@ -23,6 +20,10 @@
 
 namespace ddprun::agent {
 
+// Low numbers in our table of descriptors, through which the ends of a worker's streams and link
+// reach it. A child shares our table at first, puts its ends there, and takes with it only what
+// lies below table_end(): however many descriptors we keep for the workers that live already, none
+// of them has to be copied and closed for the next. Owned by Spawner.
 #if defined(__x86_64__) || defined(__aarch64__)
 inline constexpr bool kHasRawCalls = true;
 #else

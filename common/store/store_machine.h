@@ -114,7 +114,7 @@ class StoreMachine {
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
 };
 
-// What the StoreMachine remembers of one connection; for store_machine.cc and store_ops.cc only.
+// What the StoreMachine remembers of one connection; for store_machine.cc only.
 struct StoreMachine::Connection {
   explicit Connection(const StoreLimits& limits) : reader(limits) {}
 

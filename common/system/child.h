@@ -1,5 +1,6 @@
 #pragma once
-// A process held by a descriptor. Its number may become that of another; the descriptor never does.
+// Processes that this one has started: held by a descriptor, reaped, and what to report when the kernel or a
+// container refuses the call that starts them.
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -16,6 +17,8 @@
 #include "common/system/descriptors.h"
 
 namespace ddprun {
+
+// A process held by a descriptor. Its number may become that of another; the descriptor never does.
 
 // How to name a system call that this machine does not let us make: an old kernel does not know it,
 // and the seccomp profile of an old container engine answers for it.

@@ -1,5 +1,5 @@
 #pragma once
-// A file descriptor with one owner.
+// File descriptors: one with an owner, and one in reserve.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -10,6 +10,7 @@
 
 namespace ddprun {
 
+// A file descriptor with one owner.
 class UniqueFd {
  public:
   UniqueFd() = default;

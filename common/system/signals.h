@@ -1,8 +1,5 @@
 #pragma once
-// Signals as messages that name their sender: blocked from the construction on, for this thread and
-// those that it starts, and read from a descriptor. Agents and the daemon that a launcher started
-// obey their launcher by it: a batch system may signal every process of a job step, and what is
-// meant for the launcher reaches them as well, once from there and once from their launcher.
+// Signals: read as messages that name their sender, held back for a while, and as this process found them at its start.
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,6 +17,10 @@
 
 namespace ddprun {
 
+// Signals as messages that name their sender: blocked from the construction on, for this thread and
+// those that it starts, and read from a descriptor. Agents and the daemon that a launcher started
+// obey their launcher by it: a batch system may signal every process of a job step, and what is
+// meant for the launcher reaches them as well, once from there and once from their launcher.
 struct SentSignal {
   int signal = 0;  // 0: none is waiting.
   int sender = 0;  // Its process; 0: the kernel, or a process that this one cannot name.
@@ -140,7 +141,7 @@ inline void answer(int signal, void (*by)(int)) {
 // A program inherits what its parent ignores and blocks. With SIGCHLD ignored the kernel reaps our
 // children itself, and how they ended is lost; what is blocked would never reach a handler. SIGXFSZ
 // is ignored instead: a file that may not grow is a failure like a full disk, and no reason to die.
-// SIGINT, SIGQUIT and SIGTERM end us even where they were ignored, see guardian_signals.h.
+// SIGINT, SIGQUIT and SIGTERM end us even where they were ignored, see guarded_process.h.
 // Everything else that is ignored stays so. With `options_follow`, SIGUSR1 and SIGUSR2 wait for
 // start_signals_as().
 inline void start_signals(bool options_follow = false) {

@@ -1,6 +1,5 @@
 #pragma once
-// A thread of ours in a process that may be a user's program: no handler of that program runs in
-// it. Every thread of the product is made here; tests/tidy checks that.
+// Threads of the product, and how processes that share memory wake one another.
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -16,6 +15,9 @@
 #include "common/system/signals.h"
 
 namespace ddprun {
+
+// A thread of ours in a process that may be a user's program: no handler of that program runs in
+// it. Every thread of the product is made here; tests/tidy checks that.
 
 // `name`, of at most 15 bytes, is what debuggers and /proc show. Throws as std::thread does.
 template <class Run>

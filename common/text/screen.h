@@ -1,5 +1,5 @@
 #pragma once
-// Text as Unicode characters. Pure. Used by terminal_text.cc and columns.cc.
+// Text on its way to a terminal or a log: UTF-8, columns, wrapping, and which bytes are safe. Pure.
 
 #include <algorithm>
 #include <cctype>
@@ -11,6 +11,7 @@
 
 namespace ddprun {
 
+// Text as Unicode characters.
 struct Character {
   char32_t code = 0;
   std::size_t size = 1;  // In bytes.

@@ -1,11 +1,13 @@
 #pragma once
-// How near a mistyped word comes to a known one. Pure.
+// Words as programs meet them: near misses of a known one, quoting for a shell, names of hosts. Pure.
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace ddprun {
+
+// How near a mistyped word comes to a known one. Pure.
 
 // How many letters must be inserted, dropped, changed or swapped with their neighbour to make `b`
 // of `a`.

@@ -17,7 +17,7 @@ int workers_of(const WorkerCount& wanted, const doctor::Facts& facts);
 
 // The far end of `doctor --hosts`: gathers the facts of its node, then measures what it is asked
 // to, until its input ends. Each answer is one line of facts. Requests are frames, like the signals
-// of a run; requests.h has their words.
+// of a run; doctor_options.h has their words.
 
 // The time of day in ns since 1970, by the library's clock, not the kernel's: that is what programs
 // read.

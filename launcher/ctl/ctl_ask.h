@@ -1,5 +1,5 @@
 #pragma once
-// One question to a daemon, over the control link, and its whole answer. Called by ctl_main.cc.
+// What ddprunctl asks: of a running daemon, over the control link, and of the records of past runs.
 
 #include <boost/asio/io_context.hpp>
 #include <functional>
@@ -13,6 +13,8 @@
 #include "rendezvous/protocol/wire_command.h"
 
 namespace ddprun::launcher {
+
+// One question to a daemon, over the control link, and its whole answer. Called by ctl_main.cc.
 
 // Calls the handler from the loop with the text of the answer, once, within a time limit, unless
 // the returned handle is let go before; let go of it before the io_context. A failure's context is

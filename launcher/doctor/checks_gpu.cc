@@ -9,7 +9,7 @@
 namespace ddprun::doctor {
 namespace {
 
-// nvmlClocksThrottleReasons of nvml.h.
+// nvmlClocksThrottleReasons of gpus.h.
 constexpr std::int64_t kHardwareSlowdown = 0x8, kSoftwareThermal = 0x20, kHardwareThermal = 0x40,
                        kPowerBrake = 0x80;
 constexpr std::int64_t kProhibited = 2;  // NVML_COMPUTEMODE_PROHIBITED.

@@ -11,20 +11,17 @@ namespace ddprun::doctor {
 using Nodes = std::vector<NodeFacts>;
 using Rows = std::vector<Row>;
 
-// compare_equal.cc
 void compare_versions(const Nodes& nodes, Rows& rows);
 void compare_files(const Nodes& nodes, const Need& need, Rows& rows);
 void compare_bits(const Nodes& nodes, Rows& rows);
 void compare_mtu(const Nodes& nodes, Rows& rows);
 
-// compare_links.cc
 void compare_clocks(const Nodes& nodes, Rows& rows);
 void compare_endpoint(const Nodes& nodes, Rows& rows);
 void compare_reach(const Nodes& nodes, Rows& rows);
 void compare_rates(const Nodes& nodes, Rows& rows);
 void compare_loss(const Nodes& nodes, Rows& rows);
 
-// compare_speed.cc
 void compare_speed(const Nodes& nodes, Rows& rows);
 
 // A row whose finding is that of its worst cell; `where` names the nodes that have it, unless all

@@ -1,6 +1,5 @@
 #pragma once
-// Starts one child of the guardian. Separate from it because everything here runs between fork and
-// exec.
+// The guardian's children: how one is started, which there are, and which signals are passed on to them.
 
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -19,6 +18,8 @@
 
 namespace ddprun::launcher {
 
+// Starts one child of the guardian. Separate from it because everything here runs between fork and
+// exec.
 struct GuardedProcess {
   int pid = 0;
   UniqueFd pidfd;

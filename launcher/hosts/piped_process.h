@@ -1,6 +1,6 @@
 #pragma once
 // A child process with its three pipes: one ssh, or a script. Used by hosts_run.cc and
-// discovery_script.cc.
+// discovery_run.cc.
 
 #include <string>
 #include <vector>

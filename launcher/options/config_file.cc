@@ -142,7 +142,7 @@ std::string explained(const std::string& error, const Config& config,
   return error;
 }
 
-// --rdzv-conf k=v,k=v: parse_rdzv_conf of option_values.h. torchrun hands unknown keys on in
+// --rdzv-conf k=v,k=v: parse_rdzv_conf of read_options.h. torchrun hands unknown keys on in
 // silence, so that a mistyped join_timeout waits ten minutes; here every key is known or refused.
 
 namespace {

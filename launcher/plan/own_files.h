@@ -1,6 +1,5 @@
 #pragma once
-// The interpreter of the Python environment in which this ddprun is installed. Called by decide.cc
-// where PYTHON_EXEC does not name one.
+// What is installed beside this program: its Python environment, the NCCL plugin, the Python that watches workers.
 
 #include <string>
 
@@ -8,6 +7,9 @@
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {
+
+// The interpreter of the Python environment in which this ddprun is installed. Called by decide.cc
+// where PYTHON_EXEC does not name one.
 
 // The python3 in `bin`, the folder of ddprun's own program, if that folder is of a virtual or conda
 // environment, so that such an environment need not be activated. Else "": python3 of PATH is

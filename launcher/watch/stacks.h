@@ -1,6 +1,5 @@
 #pragma once
-// `ddprunctl stacks`: where a worker on this machine is, for whoever wants to know why it does not
-// go on. Called by ctl_main.cc.
+// The processes of the ranks of this machine's runs, and `ddprunctl stacks`, which shows where each of them is.
 
 #include <string>
 #include <string_view>
@@ -9,6 +8,9 @@
 #include "launcher/history/history.h"
 
 namespace ddprun::launcher {
+
+// `ddprunctl stacks`: where a worker on this machine is, for whoever wants to know why it does not
+// go on. Called by ctl_main.cc.
 
 // The process of a rank on this machine, for those that look into it: ddprunctl stacks and debug.
 

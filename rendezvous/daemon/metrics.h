@@ -1,6 +1,5 @@
 #pragma once
-// Prometheus' text format, version 0.0.4: families of samples, each with its help and its type.
-// Decides nothing about which numbers there are; that is metrics_page.cc, its only caller.
+// The daemon's /metrics: Prometheus' text format, what the daemon's process and loop cost, and the families themselves.
 
 #include <array>
 #include <boost/asio/io_context.hpp>
@@ -21,6 +20,8 @@
 
 namespace ddprun::rendezvous {
 
+// Prometheus' text format, version 0.0.4: families of samples, each with its help and its type.
+// Decides nothing about which numbers there are; that is metrics.cc, its only caller.
 using Labels = std::map<std::string, std::string>;
 
 // Collects the samples of one answer. A family stands where its first sample was added.

@@ -1,7 +1,5 @@
 #pragma once
-// Posts requests to etcd's JSON gateway over HTTP/1.1, plain or in TLS, one at a time, and goes on
-// to the next endpoint when one fails. It logs in where a user is given, and again when etcd does
-// not know the login any more. It knows nothing else of what is said, and tries nothing twice.
+// etcd's JSON gateway: its messages, and the client that posts them.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -15,6 +13,10 @@
 #include "common/time.h"
 
 namespace ddprun::rendezvous::etcd {
+
+// Posts requests to etcd's JSON gateway over HTTP/1.1, plain or in TLS, one at a time, and goes on
+// to the next endpoint when one fails. It logs in where a user is given, and again when etcd does
+// not know the login any more. It knows nothing else of what is said, and tries nothing twice.
 
 // What the daemon says to etcd and what etcd answers, as the JSON of etcd's v3 gateway. Pure: the
 // bytes are etcd_client's. Keys and values travel in base64, 64-bit numbers as strings.

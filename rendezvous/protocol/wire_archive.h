@@ -1,7 +1,7 @@
 #pragma once
 // One description of each message serves both directions: `fields(archive, message)` is called with
 // a Writer to encode and with a Reader to decode. What is here is shared by what agents and daemon
-// say (wire.cc) and by what the daemon remembers of a run (run/run_snapshot.cc); nobody else
+// say (wire.cc) and by what the daemon remembers of a run (run/run_report.cc); nobody else
 // includes it.
 
 #include <algorithm>

@@ -28,7 +28,7 @@ std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
   return std::exchange(actions_, {});
 }
 
-// The handlers (run_events.cc) note who is in and what happened to whom. Every move from state to
+// The handlers below note who is in and what happened to whom. Every move from state to
 // state that follows from that, or from the time, is made here.
 void Run::advance() {
   if (gathering()) advance_gathering();

@@ -17,7 +17,7 @@
 // first, so until every node of the round has answered for itself, a node that is lost takes the
 // blame: the restart is given back, and a run that was closing gathers again.
 //
-// Workers that can be seated anew stay when a round ends (run_elastic.cc): if every worker of every
+// Workers that can be seated anew stay when a round ends (run_members.cc): if every worker of every
 // seated node has said so, the nodes are told to keep them. A node joins again with those that are
 // left, at once; one that has none left is kEmpty, and nobody waits for it. What comes later lets
 // the round grow, at a boundary between steps. One plain worker makes a round a plain one.

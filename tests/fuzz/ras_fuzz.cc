@@ -11,7 +11,7 @@
 namespace ddprun::fuzz {
 namespace {
 
-constexpr std::size_t kLinesOfOneMax = 32;  // Of ras_text.cc.
+constexpr std::size_t kLinesOfOneMax = 32;  // Of ras_report.cc.
 
 }  // namespace
 

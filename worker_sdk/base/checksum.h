@@ -1,6 +1,6 @@
 #pragma once
 // A quick hash of memory, to see whether ranks hold the same bits. Pure; not for adversaries. Used
-// by values.cc and, where its values are kept on disk and so must stay what they are, by
+// by agreement.cc and, where its values are kept on disk and so must stay what they are, by
 // checkpoints.
 
 #include <cstddef>

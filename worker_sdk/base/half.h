@@ -1,7 +1,7 @@
 #pragma once
 // f16 and bf16 as bits, to and from f32. Without branches, so that loops over them are vectorised;
-// constexpr, so that nvcc takes them for GPUs, too. Only reduce.cc, convert.cc, gradient_math.cc
-// and gpu_kernels.cu include this; others use the functions in reduce.h. Pure.
+// constexpr, so that nvcc takes them for GPUs, too. Only reduce.cc, gradient_math.cc and
+// gpu_kernels.cu include this; others use the functions in reduce.h. Pure.
 
 #include <bit>
 #include <cstdarg>

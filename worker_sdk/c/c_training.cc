@@ -115,7 +115,7 @@ ddprun_status ddprun_scaler_load(ddprun_scaler* scaler, double scale, int growth
 
 }  // extern "C"
 
-// ddprun/c/c_training.h: DistributedDataParallel and the sampler. c_scaling.cc has the rest.
+// ddprun/c/c_training.h: DistributedDataParallel and the sampler. c_training.cc has the rest.
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;

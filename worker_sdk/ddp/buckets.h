@@ -1,6 +1,5 @@
 #pragma once
-// Which parameters share a flat gradient buffer, and where in it each lies. Pure. Used by
-// bucket_set.cc alone.
+// Which parameters share a flat gradient buffer, and where in it each lies. Pure. 
 
 #include <cstddef>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 // The inside of DistributedDataParallel: what its public functions (distributed_data_parallel.cc)
-// share. ddp_passes.cc has the passes, ddp_setup.cc what happens before the first.
+// share. distributed_data_parallel.cc has the passes, distributed_data_parallel.cc what happens before the first.
 
 #include <mutex>
 #include <span>
@@ -17,7 +17,7 @@ struct DistributedDataParallel::Impl {
 
   Impl(ProcessGroup& g, std::vector<Parameter> given, const DdpOptions& wanted);
 
-  // ddp_setup.cc
+  // distributed_data_parallel.cc
   void connect(ProcessGroup& g);  // The constructor's second half, and reconfigure().
   std::unique_ptr<worker_sdk::BucketSet> make_buckets(worker_sdk::BucketOrder order);
   bool rebuild();
@@ -29,7 +29,7 @@ struct DistributedDataParallel::Impl {
     if (result.has_error()) refuse(result.error().context);
   }
 
-  // ddp_passes.cc
+  // distributed_data_parallel.cc
   void begin(std::span<const std::size_t> unused);
   void begin_synchronised(std::span<const std::size_t> unused);
   void check_capture() const;

@@ -1,6 +1,6 @@
 #pragma once
 // When a bucket may be reduced, and what the caller did wrong. Pure: no communication, no clock, no
-// lock; ddp_passes.cc carries its answers out.
+// lock; distributed_data_parallel.cc carries its answers out.
 //
 //            begin()                 mark_ready(i), for each i once              finish()
 //   idle ──────────────► collecting ──────────────────────────────► collecting ──────────► idle

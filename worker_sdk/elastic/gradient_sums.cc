@@ -1,4 +1,4 @@
-// The first bucket begins with the head (sum_head.h). So one all_reduce, for small models the only
+// The first bucket begins with the head (sum_layout.h). So one all_reduce, for small models the only
 // one, tells every rank whether the step is good before the other buckets are reduced.
 //
 // Three sets of exponents: `committed` belongs to the last committed step; `running` is what this

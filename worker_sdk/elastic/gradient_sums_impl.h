@@ -1,5 +1,5 @@
 #pragma once
-// What GradientSums is made of: gradient_sums_add.cc takes gradients in, gradient_sums.cc reduces
+// What GradientSums is made of: gradient_sums.cc takes gradients in, gradient_sums.cc reduces
 // them and hands the sums out.
 //
 // Where ranks see each other's arrays (combine.h) the gradients of a rank's first shard are

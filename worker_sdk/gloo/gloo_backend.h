@@ -8,7 +8,7 @@
 // and the statements they then leave in the store (diagnosis.h) say who called what. Of Gloo only
 // its messages between two ranks are used.
 //
-// Reductions are ours, from Gloo's messages (gloo_backend_reduce.cc): every rank gets all sources
+// Reductions are ours, from Gloo's messages: every rank gets all sources
 // of its part of the array, reduces them in the order of ranks, and sends the result to all. So the
 // bits are those of shm, f16 and bf16 are rounded once, and as few bytes travel as in a ring, in
 // two steps.

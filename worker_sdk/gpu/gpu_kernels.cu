@@ -75,7 +75,7 @@ DDPRUN_DEVICE void convert(const From* from, To* to, std::size_t count, const Co
   each_of(count - done, [&](std::size_t i) { to[done + i] = one(from[done + i]); });
 }
 
-// The rest is PowerSGD's (power_sgd_device.cc); power_sgd_math.h says what each does. A block has
+// The rest is PowerSGD's (power_sgd.cc); power_sgd_math.h says what each does. A block has
 // kThreads; each matrix of the table has a row of blocks. Sums are taken in an order that depends
 // on the sizes alone, so ranks with equal factors get equal gradients.
 

@@ -25,7 +25,7 @@ class GpuKernels {
   // Each only puts work into the stream (null: CUDA's default one), from any thread.
 
   // to = from * factor, between f32 or f64 and a half type of equal counts, either way; as
-  // convert.h does, to the bit. Widening takes no factor. Arrays are aligned to 32 bytes.
+  // reduce.h does, to the bit. Widening takes no factor. Arrays are aligned to 32 bytes.
   void narrow(const Buffer& from, const Buffer& to, float factor, Stream stream) const;
   void widen(const Buffer& from, const Buffer& to, Stream stream) const;
 

@@ -1,6 +1,6 @@
 #pragma once
 // Checks what a caller hands to a collective, and says it as an Operation. Wrong arguments leave
-// the group alive: nothing has been communicated. Used by process_group_calls.cc.
+// the group alive: nothing has been communicated. Used by process_group.cc.
 
 #include <memory>
 

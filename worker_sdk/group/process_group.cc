@@ -1,5 +1,4 @@
-// ProcessGroup: tells who it is, splits. Its operations are in process_group_calls.cc, init() is in
-// group_init.cc.
+// ProcessGroup: which rank it is, its operations, and how they run. How groups come to be is in group_create.cc.
 
 #include "ddprun/process_group.h"
 

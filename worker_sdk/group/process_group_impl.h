@@ -1,5 +1,5 @@
 #pragma once
-// What a ProcessGroup is made of. process_group_run.cc has its operations carried out; here is who
+// What a ProcessGroup is made of. process_group.cc has its operations carried out; here is who
 // may call, and the first failure, which ends it. Only process_group*.cc include this.
 
 #include <atomic>
@@ -57,7 +57,7 @@ struct ProcessGroup::Impl {
   }
   const std::string& host() const { return roster->hosts[static_cast<std::size_t>(roster->rank)]; }
 
-  // In process_group_run.cc, as what they are made of:
+  // In process_group.cc, as what they are made of:
   void run(const worker_sdk::Operation& operation, const CallOptions& options);
   Work run_async(const worker_sdk::Operation& operation, const CallOptions& options);
   std::shared_ptr<void> allocate(std::size_t bytes);
@@ -105,7 +105,7 @@ struct ProcessGroup::Impl {
   // Of a group of some of this one's ranks.
   worker_sdk::Plan plan_among(const std::vector<int>& members, const std::string& prefix) const;
 
-  // Of process_group_shrink.cc: one attempt, whose keys begin with `prefix`.
+  // Of group_create.cc: one attempt, whose keys begin with `prefix`.
   std::unique_ptr<Impl> shrunk(const std::string& prefix, const ShrinkOptions& options,
                                std::shared_ptr<worker_sdk::NcclCommunicator> nccl);
 

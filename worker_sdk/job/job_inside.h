@@ -1,5 +1,5 @@
 #pragma once
-// What a Job is made of: the loop of job_run.cc, which calls the body, and the rounds of
+// What a Job is made of: the loop of job.cc, which calls the body, and the rounds of
 // job_round.cc, which come and go beneath it.
 //
 //   run ──▶ enter a round: seat, group, who stands where, state for those who lack it
@@ -39,7 +39,7 @@ class JobInside {
   explicit JobInside(JobOptions options);
   ~JobInside();
 
-  // Of job_run.cc:
+  // Of job.cc:
   void run(std::int64_t steps, const Job::Body& body);
   void commit(Step::State& step, const std::function<void()>& apply);
   std::int32_t vote(Step::State& step) const;
@@ -49,7 +49,7 @@ class JobInside {
   bool skips(const Step::State& step, int shard) const;
   void end_shard();
 
-  // Of job_sharded.cc:
+  // Of sharded_state.cc:
   Sharded& keep_sharded(std::string name, ShardedOptions options);
 
   // Of job_round.cc:

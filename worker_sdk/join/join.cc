@@ -129,7 +129,7 @@ Joined Joiner::run() {
 
 // What only this rank has met, such as a limit of its process, ends the attempt of all. One that
 // cannot open a store once more has that of the group that it comes from. Not for what a next
-// attempt with the same keys may mend (join_anew in group_init.cc).
+// attempt with the same keys may mend (join_anew in group_create.cc).
 void Joiner::withdraw(const Error& error) noexcept {
   const bool unreachable = error.kind() == ErrorKind::unreachable && kin_.store;
   if (size_ == 1 || (error.kind() != ErrorKind::system && !unreachable)) return;

@@ -51,7 +51,7 @@ class Meeting {
 };
 
 // Who is left of a group: what each survivor says, and what follows from it. Pure;
-// shrink_meeting.cc carries it through the store.
+// meeting.cc carries it through the store.
 
 // What this rank has heard. Whoever says something is there; whoever is called lost by any of them
 // shall not be in the smaller group, there or not.
@@ -84,7 +84,7 @@ std::optional<AgreedSurvivors> decode_agreed(std::string_view text, int size);
 
 // How the survivors of a group agree through the store who they are, though nobody knows who will
 // come: each says that it is there and whom it takes for lost; the first that knows of all, or
-// whose patience is over, settles it for all. Used by process_group_shrink.cc.
+// whose patience is over, settles it for all. Used by group_create.cc.
 struct SurvivorsWish {
   int rank = 0, size = 1;
   std::vector<int> lost;  // Rising.

@@ -1,5 +1,5 @@
 // The life of the backend nccl: its stream, its memory, its end, and what is done on the host.
-// nccl_enqueue.cc has the operations in the stream.
+// Below are the operations in the stream.
 
 #include "worker_sdk/nccl/nccl_backend.h"
 

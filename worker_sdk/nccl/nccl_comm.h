@@ -1,6 +1,6 @@
 #pragma once
 // One communicator of NCCL, never waited for without a deadline: it is non-blocking, and aborted
-// from outside if need be. nccl_join.cc makes it, nccl_enqueue.cc calls it, nccl_watch.cc ends it.
+// from outside if need be. nccl_join.cc makes it, nccl_backend.cc calls it, nccl_watch.cc ends it.
 
 #include <atomic>
 #include <chrono>

@@ -1,7 +1,7 @@
 #pragma once
 // What NCCL's kernels did in this process, by the GPU's clock: counts and times for each kind of
 // collective, and the last ones one by one. Pure. Fed by nccl_profiler.cc, shown by
-// nccl_profile_text.cc.
+// nccl_profile.cc.
 //
 //   start ──► the kernel begins and ends in each channel ──► timed
 //     └─────► stop: it is enqueued; before, between or after those

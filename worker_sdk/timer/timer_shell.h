@@ -90,7 +90,7 @@ class TimerShell {
 
 // The steps of a training loop that another library synchronises, such as PyTorch: a program says
 // where it is, and this tells the agent, sums up the times, and exchanges them with the other ranks
-// over a group of its own. Used by c_timer.cc.
+// over a group of its own. Used by c_store.cc.
 class ForeignSteps {
  public:
   // kExposed: waiting for other ranks.

@@ -233,7 +233,7 @@ namespace ddprun::hooks {
 
 // hooks::power_sgd(). Step 0 averages p of every compressed matrix, together with all that is not
 // compressed; step 1 averages q. Factors are the state of their bucket. Buckets of half types are
-// averaged in full. What is computed in between is in power_sgd_host.cc and power_sgd_device.cc.
+// averaged in full. What is computed in between is above, for the host and for a device.
 
 namespace {
 

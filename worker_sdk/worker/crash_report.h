@@ -1,6 +1,5 @@
 #pragma once
-// Text put together in a signal handler: no memory is allocated, nothing of stdio is called. And
-// the words for an exception, which are not for signal handlers. Used by crash_report.cc.
+// The report of a worker that crashes: text that is put together in a signal handler, and the words for an exception.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +8,8 @@
 
 namespace ddprun::worker_sdk {
 
+// Text put together in a signal handler: no memory is allocated, nothing of stdio is called. And
+// the words for an exception, which are not for signal handlers. Used by crash_report.cc.
 class CrashText {
  public:
   // Into `buffer`; what does not fit is left out.

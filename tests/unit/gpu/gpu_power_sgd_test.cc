@@ -33,7 +33,7 @@ Host<T> numbers_for(const LowRankShape& shape, std::uint64_t seed) {
   return h;
 }
 
-// A step as power_sgd_host.cc takes it, of one rank.
+// A step as power_sgd.cc takes it, of one rank.
 template <class T>
 void step_on_host(const LowRankShape& shape, Host<T>& h) {
   for (std::size_t i = 0; i < h.error.size(); ++i) h.error[i] = h.gradient[i] += h.error[i];

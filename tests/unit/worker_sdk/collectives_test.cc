@@ -334,7 +334,7 @@ TEST_CASE(
     "rest",
     "[collectives]") {
   constexpr std::size_t kWindow =
-      (4 << 20) / sizeof(std::complex<double>);  // gloo_backend_reduce.cc
+      (4 << 20) / sizeof(std::complex<double>);  // gloo_backend.cc
   const World world{"gloo", std::vector<std::string>(18, "a")};
   FirstComplaint complaints;
   const auto errors = world.ranks().run([&](ProcessGroup& group) {
