@@ -3,7 +3,6 @@
 // reads the clock.
 
 #include <chrono>
-#include <string>
 
 namespace ddprun {
 
@@ -13,9 +12,5 @@ using Milliseconds = std::chrono::milliseconds;
 
 // An event of state machines whose deadline() names a time. Pure.
 struct Tick {};  // That time has come.
-
-// Of which clock a process's times are (std::chrono::steady_clock): each boot has its own, and a
-// container may. Times of two processes can be compared if the names are equal.
-std::string clock_name();
 
 }  // namespace ddprun

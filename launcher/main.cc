@@ -18,7 +18,7 @@
 #include "launcher/options/allocation.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/options.h"
-#include "launcher/plan/facts.h"
+#include "launcher/plan/gather_facts.h"
 #include "launcher/run/launch.h"
 
 namespace ddprun::launcher {

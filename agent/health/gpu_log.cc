@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "agent/process/kernel_log.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 
 namespace ddprun::agent {
 namespace {

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/assert.h"
 #include "common/system/log.h"
 

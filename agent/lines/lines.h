@@ -1,5 +1,6 @@
 #pragma once
-// Lines of workers' output: cut out of a stream of bytes, folded where ranks print the same, prefixed and formatted. Pure.
+// Lines of workers' output: cut out of a stream of bytes, folded where ranks print the same,
+// prefixed and formatted. Pure.
 
 #include <cstddef>
 #include <cstdint>

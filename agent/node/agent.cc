@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "agent/health/stall_watch.h"
+#include "agent/health/time_limit.h"
 #include "agent/workers/birth.h"
 #include "common/assert.h"
 #include "common/exit_status.h"

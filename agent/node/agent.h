@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/health/flight_record.h"
+#include "agent/health/flight_recorders.h"
 #include "agent/health/gpu_log.h"
 #include "agent/health/oom_watch.h"
 #include "agent/health/progress_monitor.h"
@@ -22,13 +22,15 @@
 #include "agent/node/change_cost.h"
 #include "agent/node/daemon_link.h"
 #include "agent/node/node_view.h"
+#include "agent/node/status_line.h"
 #include "agent/node/worker_links.h"
 #include "agent/output/console.h"
 #include "agent/output/output.h"
 #include "agent/placement/gpu_memory.h"
+#include "agent/placement/worker_count.h"
 #include "agent/placement/worker_environment.h"
 #include "agent/process/chaos.h"
-#include "agent/process/family.h"
+#include "agent/process/parent_watch.h"
 #include "agent/supervisor/supervisor.h"
 #include "agent/verdict/verdict_picture.h"
 #include "agent/window/node_window.h"

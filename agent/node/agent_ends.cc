@@ -8,17 +8,17 @@
 #include <utility>
 
 #include "agent/health/fault.h"
-#include "agent/health/stall_watch.h"
+#include "agent/health/time_limit.h"
 #include "agent/node/agent.h"
 #include "agent/node/verdict_file.h"
 #include "agent/output/last_words.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/user_file.h"
+#include "common/text/display.h"
 #include "common/text/figures.h"
-#include "common/text/screen.h"
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::agent {

@@ -8,7 +8,7 @@
 #include "agent/node/agent.h"
 #include "agent/node/verdict_file.h"
 #include "agent/output/console.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "agent/window/node_window.h"
 #include "common/system/log.h"
 

@@ -10,7 +10,7 @@
 #include "agent/node/command.h"
 #include "agent/node/verdict_file.h"
 #include "agent/process/cgroup.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/assert.h"
 #include "common/system/log.h"
 #include "common/text/figures.h"

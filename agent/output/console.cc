@@ -18,7 +18,7 @@
 #include "common/assert.h"
 #include "common/system/log.h"
 #include "common/system/variable.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 
 namespace ddprun::agent {
 

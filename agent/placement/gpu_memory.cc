@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "agent/placement/gpus.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 
 namespace ddprun::agent {
 namespace {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <set>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/system/variable.h"
 
 namespace ddprun::agent {

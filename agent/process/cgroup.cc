@@ -12,7 +12,7 @@
 #include <sstream>
 #include <vector>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 
 namespace ddprun::agent {
 namespace {

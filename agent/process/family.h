@@ -3,74 +3,12 @@
 // from those. Decided by what /proc says of every process to everybody, so that it holds for setuid
 // programs too, whose environment nobody but root may read. Pure; used by keeper.cc.
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "common/error.h"
-
 namespace ddprun::agent {
-
-// What /proc says of processes. Used by strays, keeper, cgroup and whoever describes a process that
-// does not end.
-
-// The whole file; empty if it cannot be read.
-std::string read_proc_file(const std::string& path);
-
-// The names in a folder that are numbers: processes, threads.
-std::vector<int> numbered_entries(const std::string& folder);
-
-// Whether `entry`, "NAME=value", is in the environment that the process was started with. No: it
-// cannot be read, as that of a setuid program, or the process has ended.
-bool has_variable(int pid, const std::string& entry);
-
-// The process catches, ignores or blocks `signal` (/proc/<pid>/status); false if that is unknown.
-bool handles_signal(int pid, int signal);
-
-struct ProcStat {
-  std::string name;
-  char state = '?';  // 'R', 'S', 'D' (uninterruptible), 'T' (stopped), 'Z' (dead, not reaped) ...
-  int parent = 0;
-  bool exiting = false;  // On its way out, or gone: no signal changes how it ends.
-  int group = 0;
-  int session = 0;
-  std::uint64_t started = 0;   // Clock ticks since the boot; with the number, it is one process.
-  std::uint64_t ran = 0;       // Clock ticks of processor time, of all its threads.
-  std::uint64_t resident = 0;  // Pages in memory.
-};
-
-// Now, in what ProcStat::started counts.
-std::uint64_t ticks_since_boot();
-
-// Of /proc/<pid>/stat, "pid (name) state ppid ...", which everybody may read; the name may hold
-// blanks and parentheses.
-ProcStat parse_proc_stat(const std::string& text);
-ProcStat read_proc_stat(int pid, const std::string& proc = "/proc");
-
-// Stopped by a signal or held by a debugger: it acts on no signal but SIGKILL and SIGCONT.
-bool is_halted(char state);
-std::string halted_text(char state);  // "it is stopped (SIGSTOP, or a debugger)"
-
-// "pid 4711 (python3), state D (uninterruptible sleep in nfs_wait_bit_killable)": what a person
-// needs to know of a process that ignores SIGKILL.
-std::string describe_process(int pid, const std::string& proc = "/proc");
-
-// Tells an agent that its guardian is gone. The agent must then kill all below it at once: with the
-// guardian went the last process that would have picked up what the workers leave behind.
-class ParentWatch {
- public:
-  explicit ParentWatch(boost::asio::io_context& loop) : pidfd_(loop) {}
-
-  // Calls `on_gone` from the loop, once, when `parent` has ended, which it may have already.
-  // `parent` is the process id that the guardian had before it forked us.
-  Result<void> start(int parent, std::function<void()> on_gone);
-
- private:
-  boost::asio::posix::stream_descriptor pidfd_;
-};
 
 // From when until when something happened, as ProcStat::started.
 struct TickSpan {

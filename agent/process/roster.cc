@@ -13,7 +13,7 @@
 #include <new>
 #include <span>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/system/child.h"
 #include "common/time.h"
 

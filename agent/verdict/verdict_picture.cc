@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "common/text/display.h"
 #include "common/text/figures.h"
-#include "common/text/screen.h"
 #include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {

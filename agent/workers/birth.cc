@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
 #include "agent/workers/process_host.h"
 #include "common/assert.h"
@@ -23,7 +23,7 @@
 #include "common/system/child.h"
 #include "common/system/descriptors.h"
 #include "common/system/signals.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
-// How a worker's process begins: what the child does until it is another program, and what the agent does meanwhile.
+// How a worker's process begins: what the child does until it is another program, and what the
+// agent does meanwhile.
 
 #include <sched.h>
 #include <sys/resource.h>

@@ -1,5 +1,6 @@
 #pragma once
-// Low descriptor numbers for a child's streams, and the system calls that a child makes before it is another program.
+// Low descriptor numbers for a child's streams, and the system calls that a child makes before it
+// is another program.
 
 #include <linux/sched.h>
 #include <sys/syscall.h>

@@ -11,6 +11,7 @@
 
 #include "agent/process/cgroup.h"
 #include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
 #include "agent/workers/birth.h"
 #include "common/assert.h"

@@ -1,6 +1,6 @@
 #pragma once
-// Processes that this one has started: held by a descriptor, reaped, and what to report when the kernel or a
-// container refuses the call that starts them.
+// Processes that this one has started: held by a descriptor, reaped, and what to report when the
+// kernel or a container refuses the call that starts them.
 
 #include <poll.h>
 #include <sys/syscall.h>

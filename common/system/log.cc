@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/text/screen.h"
+#include "common/text/display.h"
 
 namespace ddprun::log {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
-// Signals: read as messages that name their sender, held back for a while, and as this process found them at its start.
+// Signals: read as messages that name their sender, held back for a while, and as this process
+// found them at its start.
 
 #include <fcntl.h>
 #include <pthread.h>

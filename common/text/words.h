@@ -1,5 +1,6 @@
 #pragma once
-// Words as programs meet them: near misses of a known one, quoting for a shell, names of hosts. Pure.
+// Words as programs meet them: near misses of a known one, quoting for a shell, names of hosts.
+// Pure.
 
 #include <cstddef>
 #include <string>

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "agent/placement/worker_environment.h"
+#include "agent/placement/worker_count.h"
 #include "common/system/log.h"
 #include "common/system/standard_output.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "launcher/checkup/doctor_hosts.h"
 #include "launcher/checkup/doctor_options.h"
 #include "launcher/doctor/fact_names.h"

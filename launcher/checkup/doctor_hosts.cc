@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "agent/placement/worker_environment.h"
+#include "agent/placement/worker_count.h"
 #include "common/assert.h"
 #include "common/system/random_id.h"
 #include "common/text/figures.h"
@@ -15,7 +15,7 @@
 #include "launcher/doctor/fact_names.h"
 #include "launcher/hosts/ssh_node.h"
 #include "launcher/options/hosts.h"
-#include "launcher/plan/facts.h"
+#include "launcher/plan/gather_facts.h"
 
 namespace ddprun::launcher {
 

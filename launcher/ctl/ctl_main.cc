@@ -14,7 +14,7 @@
 #include "common/system/log.h"
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "launcher/ctl/ctl_ask.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_text.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "launcher/ctl/ctl_completion.h"
 #include "launcher/options/read_options.h"
 #include "launcher/watch/debug.h"

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "launcher/watch/top_screen.h"
 
 namespace ddprun::launcher {

@@ -1,14 +1,9 @@
 #include "launcher/ctl/ras_report.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
-#include <tuple>
 
-#include "common/text/screen.h"
-#include "launcher/ctl/ras_ask.h"
-#include "launcher/watch/stacks.h"
+#include "common/text/display.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -99,35 +94,6 @@ Result<RasReport> decode_ras(std::string_view text) {
     return Failure{Errc::kBadMessage, std::string("no report of NCCL's RAS: ") + bad.what()};
   }
   return report;
-}
-
-// Of ras_ask.h: where the jobs of this machine have their RAS, as their workers' environment says.
-
-namespace {
-
-bool is_number(const std::string& name) {
-  return !name.empty() &&
-         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-}  // namespace
-
-std::vector<RasJob> ras_jobs(const std::string& run_id, const std::string& proc) {
-  std::vector<RasJob> jobs;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(proc, error), end; !error && at != end;
-       at.increment(error)) {
-    if (!is_number(at->path().filename())) continue;
-    RasJob job{started_with(at->path(), "TORCHELASTIC_RUN_ID"),
-               started_with(at->path(), "NCCL_RAS_ADDR")};
-    const bool wanted = run_id.empty() || job.run_id == run_id;
-    if (job.run_id.empty() || job.address.empty() || !wanted) continue;
-    if (std::find(jobs.begin(), jobs.end(), job) == jobs.end()) jobs.push_back(std::move(job));
-  }
-  std::sort(jobs.begin(), jobs.end(), [](const RasJob& a, const RasJob& b) {
-    return std::tie(a.run_id, a.address) < std::tie(b.run_id, b.address);
-  });
-  return jobs;
 }
 
 // Of ras_report.h: what people read.

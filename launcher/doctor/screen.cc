@@ -4,7 +4,7 @@
 #include <array>
 #include <map>
 
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "launcher/doctor/finding.h"
 
 namespace ddprun::doctor {

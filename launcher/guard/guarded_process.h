@@ -1,5 +1,6 @@
 #pragma once
-// The guardian's children: how one is started, which there are, and which signals are passed on to them.
+// The guardian's children: how one is started, which there are, and which signals are passed on to
+// them.
 
 #include <signal.h>
 #include <sys/signalfd.h>

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "agent/process/cgroup.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/assert.h"
 #include "common/system/child.h"
 #include "common/time.h"

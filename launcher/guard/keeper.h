@@ -26,7 +26,8 @@
 
 namespace ddprun::launcher {
 
-// The variable that a run's processes have in their environment; its value is the job of one launcher.
+// The variable that a run's processes have in their environment; its value is the job of one
+// launcher.
 inline constexpr const char* kJobVariable = "DDPRUN_JOB";
 
 struct KeeperTask {

@@ -12,7 +12,7 @@
 #include <memory>
 #include <string_view>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/variable.h"

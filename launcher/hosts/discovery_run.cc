@@ -28,7 +28,7 @@
 #include "launcher/options/hosts.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
-#include "launcher/plan/facts.h"
+#include "launcher/plan/gather_facts.h"
 #include "launcher/plan/resolve_name.h"
 #include "launcher/run/scratch.h"
 

@@ -2,7 +2,7 @@
 
 #include "common/assert.h"
 #include "common/exit_status.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "launcher/hosts/orders.h"
 
 namespace ddprun::launcher {

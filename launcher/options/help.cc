@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "common/exit_status.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "common/text/words.h"
 #include "launcher/options/flags.h"
 

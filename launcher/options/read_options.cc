@@ -11,7 +11,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/hosts.h"
 

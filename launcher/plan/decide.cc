@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "agent/node/command.h"
-#include "agent/placement/worker_environment.h"
+#include "agent/placement/worker_count.h"
 #include "agent/workers/birth.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
@@ -18,7 +18,7 @@
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/text/words.h"
-#include "launcher/plan/facts.h"
+#include "launcher/plan/gather_facts.h"
 #include "launcher/plan/own_files.h"
 #include "launcher/plan/placement.h"
 #include "launcher/plan/resolve_name.h"

@@ -4,8 +4,8 @@
 #include <functional>
 #include <map>
 
+#include "common/text/display.h"
 #include "common/text/figures.h"
-#include "common/text/screen.h"
 #include "common/text/words.h"
 
 namespace ddprun::launcher {

@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/options/options.h"
-
 namespace ddprun::launcher {
 
 struct MachineFacts {
@@ -22,19 +20,5 @@ struct MachineFacts {
 bool is_any_address(std::string_view host);  // All interfaces, as a server says it.
 bool has_address(const MachineFacts& facts, std::string_view address);
 bool names_this_machine(std::string_view host, const MachineFacts& facts);
-
-}  // namespace ddprun::launcher
-
-// Asks this machine for the MachineFacts that make_plan() needs. Looks nothing up on the network:
-// decide.cc resolves name_to_resolve(), with a deadline, and fills in endpoint_addresses.
-
-struct ifaddrs;
-
-namespace ddprun::launcher {
-
-// Addresses of interfaces that are up, IPv4 before IPv6, without loopback and link-local ones;
-// those of bridges that containers and virtual machines use come last.
-std::vector<std::string> addresses_of(const ifaddrs* list);
-MachineFacts gather_facts(const Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -1,5 +1,6 @@
 #pragma once
-// What is installed beside this program: its Python environment, the NCCL plugin, the Python that watches workers.
+// What is installed beside this program: its Python environment, the NCCL plugin, the Python that
+// watches workers.
 
 #include <string>
 

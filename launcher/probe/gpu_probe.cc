@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "agent/placement/gpus.h"
-#include "agent/process/family.h"
 #include "agent/process/kernel_log.h"
+#include "agent/process/proc_file.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/probe.h"
 

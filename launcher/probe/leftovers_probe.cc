@@ -12,7 +12,7 @@
 #include <filesystem>
 
 #include "agent/process/cgroup.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/probe.h"
 

@@ -15,7 +15,7 @@
 #include <filesystem>
 
 #include "agent/process/cgroup.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/system/descriptors.h"
 #include "common/system/random_id.h"
 #include "common/system/variable.h"

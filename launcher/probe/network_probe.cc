@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "agent/process/cgroup.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/system/port_owner.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/probe/probe.h"

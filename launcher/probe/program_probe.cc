@@ -1,4 +1,5 @@
-#include "launcher/probe/program_probe.h"
+// ddprun itself, the program that is to be started, the libraries of both, and those that are
+// loaded at run time: their hashes, so that nodes can be compared.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -7,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -20,33 +20,10 @@
 #include "common/system/descriptors.h"
 #include "common/text/words.h"
 #include "launcher/doctor/fact_names.h"
+#include "launcher/probe/hash.h"
 #include "launcher/probe/probe.h"
 
 namespace ddprun::doctor {
-
-std::uint64_t hash_of(std::string_view bytes) {
-  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15;
-  std::uint64_t hash = kOdd ^ bytes.size();
-  while (!bytes.empty()) {
-    std::uint64_t word = 0;
-    const std::size_t size = bytes.size() < sizeof word ? bytes.size() : sizeof word;
-    std::memcpy(&word, bytes.data(), size);
-    hash = std::rotl((hash ^ word) * kOdd, 29);
-    bytes.remove_prefix(size);
-  }
-  hash = (hash ^ (hash >> 32)) * kOdd;
-  return hash ^ (hash >> 29);
-}
-
-std::string hash_text(std::string_view bytes) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash_of(bytes)));
-  return text;
-}
-
-// ddprun itself, the program that is to be started, the libraries of both, and those that are
-// loaded at run time: their hashes, so that nodes can be compared.
-
 namespace {
 
 namespace fs = std::filesystem;

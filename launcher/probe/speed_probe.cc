@@ -12,12 +12,12 @@
 #include <sstream>
 #include <vector>
 
-#include "agent/placement/worker_environment.h"
+#include "agent/placement/worker_count.h"
 #include "agent/process/cgroup.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "launcher/doctor/fact_names.h"
+#include "launcher/probe/hash.h"
 #include "launcher/probe/probe.h"
-#include "launcher/probe/program_probe.h"
 
 namespace ddprun::doctor {
 namespace {

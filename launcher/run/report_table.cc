@@ -10,8 +10,8 @@
 #include <set>
 #include <vector>
 
+#include "common/text/display.h"
 #include "common/text/figures.h"
-#include "common/text/screen.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "common/system/descriptors.h"
 #include "common/system/standard_output.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/stacks.h"
 #include "launcher/watch/top_screen.h"

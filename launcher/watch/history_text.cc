@@ -7,8 +7,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "common/text/display.h"
 #include "common/text/figures.h"
-#include "common/text/screen.h"
 #include "common/text/words.h"
 
 namespace ddprun::launcher {

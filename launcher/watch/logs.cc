@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/system/standard_output.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "common/time.h"
 #include "launcher/watch/history_text.h"
 #include "launcher/watch/window_client.h"

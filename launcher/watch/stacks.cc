@@ -16,13 +16,13 @@
 #include <optional>
 #include <vector>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/system/child.h"
 #include "common/system/descriptors.h"
 #include "common/system/log.h"
 #include "common/system/standard_output.h"
+#include "common/text/display.h"
 #include "common/text/figures.h"
-#include "common/text/screen.h"
 #include "common/time.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/top_screen.h"

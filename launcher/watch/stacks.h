@@ -1,5 +1,6 @@
 #pragma once
-// The processes of the ranks of this machine's runs, and `ddprunctl stacks`, which shows where each of them is.
+// The processes of the ranks of this machine's runs, and `ddprunctl stacks`, which shows where each
+// of them is.
 
 #include <string>
 #include <string_view>

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "common/system/variable.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 
 namespace ddprun::launcher {
 namespace {

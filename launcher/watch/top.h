@@ -6,17 +6,12 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/error.h"
 #include "common/time.h"
-#include "launcher/watch/top_screen.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
-
-// What the keys and columns of `ddprunctl top` mean. Pure. Used by top_screen.cc.
-std::vector<std::string> top_help(const ScreenStyle& style);
 
 struct TopOptions {
   bool once = false;  // So, too, where no screen can be redrawn.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/ledger/time_parts.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
@@ -56,6 +56,9 @@ void add_time_bar(ScreenLine& line, const LedgerTotals& ledger, std::size_t widt
 // begin with a blank; the smallest parts are left out if they do not fit.
 std::vector<std::string> time_legend(const LedgerTotals& ledger, const ScreenStyle& style,
                                      std::size_t lines);
+
+// What the keys and columns of `ddprunctl top` mean. Pure. Used by top_screen.cc.
+std::vector<std::string> top_help(const ScreenStyle& style);
 
 enum class TopOrder {
   kRank,

@@ -13,10 +13,10 @@
 #include <chrono>
 #include <optional>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/assert.h"
 #include "common/system/descriptors.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "common/text/words.h"
 #include "common/time.h"
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/text/display.h"
 #include "common/text/figures.h"
-#include "common/text/screen.h"
 #include "rendezvous/journal/journal.h"
 
 namespace ddprun::rendezvous {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/daemon/http_server.h"
+#include "rendezvous/daemon/http_message.h"
 #include "rendezvous/page/live_page.h"
 #include "rendezvous/run/status.h"
 

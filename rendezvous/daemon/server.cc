@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/system/clock_name.h"
 #include "common/system/log.h"
 #include "common/text/words.h"
-#include "common/time.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/system/secrets.h"
 #include "common/system/signals.h"
 #include "common/text/words.h"
-#include "rendezvous/daemon/metrics.h"
+#include "rendezvous/daemon/metrics_page.h"
 #include "rendezvous/daemon/server.h"
 #include "rendezvous/etcd/etcd_history.h"
 #include "rendezvous/etcd/etcd_log.h"

@@ -8,7 +8,7 @@
 
 #include "common/system/log.h"
 #include "rendezvous/daemon/http_server.h"
-#include "rendezvous/daemon/metrics.h"
+#include "rendezvous/daemon/metrics_page.h"
 #include "rendezvous/daemon/pages.h"
 #include "rendezvous/daemon/server.h"
 #include "rendezvous/daemon/service_notifier.h"

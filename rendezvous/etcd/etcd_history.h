@@ -13,7 +13,7 @@
 #include <deque>
 #include <string>
 
-#include "rendezvous/etcd/leadership.h"
+#include "rendezvous/etcd/etcd_election.h"
 #include "rendezvous/journal/run_history.h"
 
 namespace ddprun::rendezvous {

@@ -17,7 +17,7 @@
 #include <deque>
 #include <memory>
 
-#include "rendezvous/etcd/leadership.h"
+#include "rendezvous/etcd/etcd_election.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/record_log.h"
 

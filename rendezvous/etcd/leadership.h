@@ -14,17 +14,13 @@
 // renewed it was sent, so that ours ends before etcd's does; no two clocks are compared. What an
 // old leader still writes is refused by etcd, for each write names the term that it was made in.
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "common/time.h"
-#include "rendezvous/etcd/etcd_client.h"
 
 namespace ddprun::rendezvous {
 
@@ -115,55 +111,5 @@ class Leadership {
 };
 
 std::string to_string(const LeadershipAction& action);
-
-// Carries out what Leadership decides: asks etcd for a lease and the leader key, keeps both, and
-// says when this daemon leads and when it does no more. Owned by etcd_log.
-struct EtcdOptions {
-  std::vector<EtcdEndpoint> endpoints;
-  EtcdAccess access = {};
-  std::string prefix = "/ddprun";
-  std::chrono::seconds lease{2};  // etcd may grant more, never less.
-  std::string name;               // For people: who leads.
-};
-
-class EtcdElection {
- public:
-  struct Handlers {
-    std::function<void(Term)> on_lead;
-    std::function<void(const std::string& why)> on_deposed;  // The last call of all.
-  };
-
-  EtcdElection(boost::asio::io_context& io, const EtcdOptions& options, Handlers handlers);
-  void start() { step(TimePassed{}); }
-
-  bool may_decide(TimePoint now) const { return leadership_.may_decide(now); }
-  void fenced() { step(Fenced{}); }
-  // Leads no more, without a word to on_deposed; `done` once another daemon may lead.
-  void resign(std::function<void()> done);
-  const std::string& key() const { return key_; }
-
- private:
-  template <class Read>
-  void ask(const etcd::Request& request, Read read);
-  void step(const LeadershipEvent& event);
-  void act(const LookForLeader&);
-  void act(const GrantLease&);
-  void act(const Campaign& campaign);
-  void act(const RenewLease& renew);
-  void act(const Lead& lead);
-  void act(const StepDown& down);
-  void act(const ReleaseLease& release);
-  void arm();
-  void say(const std::string& what);
-
-  const EtcdOptions options_;
-  const std::string key_;
-  Handlers handlers_;
-  EtcdClient client_;
-  Leadership leadership_;
-  boost::asio::steady_timer timer_;
-  std::string said_;
-  std::function<void()> on_released_;
-};
 
 }  // namespace ddprun::rendezvous

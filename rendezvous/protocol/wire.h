@@ -161,7 +161,7 @@ struct PlaceTimes {
   std::uint64_t steps_left = 0;  // That the program still expects; 0: it has not told, or none.
   TimeParts::Time ran{0};        // Processor time of its present process, ...
   std::uint64_t resident = 0;    // ... and its memory in bytes; 0: not known.
-  std::string spans{};           // For the picture of the run, see common/ledger/place_ledger.h; ...
+  std::string spans{};           // Of the run's picture: common/ledger/place_ledger.h; ...
   std::string bins{};            // ... and common/ledger/time_parts.h. With the last word only.
   bool operator==(const PlaceTimes&) const = default;
 };
@@ -185,7 +185,7 @@ struct Failed {
   static constexpr const char* kName = "failed";
   int round = 0;
   WorkerDeath death;
-  // When the agent noticed it, in microseconds of `clock` (common/time.h; empty: of
+  // When the agent noticed it, in microseconds of `clock` (common/system/clock_name.h; empty: of
   // none). A busy machine may report a death later than another that it has caused.
   std::int64_t noticed = 0;
   std::string clock{};

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/assert.h"
-#include "rendezvous/daemon/http_server.h"
+#include "rendezvous/daemon/http_message.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/protocol/wire.h"
 #include "rendezvous/protocol/wire_command.h"

@@ -1,6 +1,7 @@
 #pragma once
 // The inside of DistributedDataParallel: what its public functions (distributed_data_parallel.cc)
-// share. distributed_data_parallel.cc has the passes, distributed_data_parallel.cc what happens before the first.
+// share. distributed_data_parallel.cc has the passes, distributed_data_parallel.cc what happens
+// before the first.
 
 #include <mutex>
 #include <span>

@@ -311,8 +311,8 @@ void DistributedDataParallel::Impl::take_values_of_last() {
   buckets->broadcast_values(group, parameters, static_cast<int>(best % group.world_size()));
 }
 
-// The public face of DistributedDataParallel: takes the lock and hands on to what is above. Which parameters share a
-// bucket is in buckets.cc, the check that ranks agree in agreement.cc.
+// The public face of DistributedDataParallel: takes the lock and hands on to what is above. Which
+// parameters share a bucket is in buckets.cc, the check that ranks agree in agreement.cc.
 
 namespace {
 

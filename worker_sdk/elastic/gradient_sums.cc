@@ -1,5 +1,5 @@
-// The first bucket begins with the head (sum_layout.h). So one all_reduce, for small models the only
-// one, tells every rank whether the step is good before the other buckets are reduced.
+// The first bucket begins with the head (sum_layout.h). So one all_reduce, for small models the
+// only one, tells every rank whether the step is good before the other buckets are reduced.
 //
 // Three sets of exponents: `committed` belongs to the last committed step; `running` is what this
 // step is computed with, another one only when the step runs again within one group; `next` is what

@@ -1,4 +1,5 @@
-// ProcessGroup: which rank it is, its operations, and how they run. How groups come to be is in group_create.cc.
+// ProcessGroup: which rank it is, its operations, and how they run. How groups come to be is in
+// group_create.cc.
 
 #include "ddprun/process_group.h"
 

@@ -2,31 +2,15 @@
 // Sums up steps, and finds out from all ranks' times who waited for whom. Pure. The shell around it
 // is timer_shell.cc, which carries contribution() to the other ranks.
 
-#include <chrono>
 #include <deque>
 #include <map>
-#include <optional>
 #include <span>
-#include <thread>
 
 #include "common/sync_counts.h"
-#include "common/system/descriptors.h"
 #include "ddprun/sync_report.h"
 #include "worker_sdk/timer/sync_window.h"
 
 namespace ddprun::worker_sdk {
-
-// How long a thread was ready to run while others had the CPUs: what the kernel counts in
-// /proc/thread-self/schedstat. Used by timer_shell.
-class RunDelay {
- public:
-  // Of the calling thread, since it began. Nothing where the kernel does not count it.
-  std::optional<std::chrono::nanoseconds> of_this_thread();
-
- private:
-  UniqueFd file_;
-  std::thread::id thread_;  // Whose file it is.
-};
 
 // What others took from a backward pass.
 struct Contention {

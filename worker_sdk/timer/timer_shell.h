@@ -11,6 +11,7 @@
 
 #include "ddprun/process_group.h"
 #include "worker_sdk/timer/device_phases.h"
+#include "worker_sdk/timer/run_delay.h"
 #include "worker_sdk/timer/sync_timer.h"
 #include "worker_sdk/timer/sync_window.h"
 #include "worker_sdk/worker/progress.h"

@@ -12,7 +12,7 @@
 #include "agent/lines/lines.h"
 #include "agent/output/last_words.h"
 #include "common/assert.h"
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "rendezvous/run/verdict.h"
 
 namespace ddprun::fuzz {

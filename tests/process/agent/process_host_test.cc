@@ -11,7 +11,7 @@
 #include <map>
 
 #include "agent/process/cgroup.h"
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
 #include "tests/process/agent/processes.h"
 #include "tests/support/loop.h"

@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "agent/process/family.h"
+#include "agent/process/parent_watch.h"
 #include "agent/workers/birth.h"
 #include "agent/workers/posix_process_host.h"
 #include "common/system/log.h"

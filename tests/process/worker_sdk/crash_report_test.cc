@@ -18,7 +18,7 @@
 
 #include "common/system/descriptors.h"
 #include "ddprun/crash_report.h"
-#include "worker_sdk/worker/crash_report.h"
+#include "worker_sdk/worker/crash_text.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // It has handlers of its own, which are left alone.

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "agent/health/gpu_log.h"
-#include "agent/health/stall_watch.h"
+#include "agent/health/time_limit.h"
 #include "agent/placement/gpu_memory.h"
 
 namespace ddprun::agent {

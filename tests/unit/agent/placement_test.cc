@@ -1,4 +1,4 @@
-#include "agent/placement/worker_environment.h"
+#include "agent/placement/worker_count.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "common/text/screen.h"
+#include "common/text/display.h"
 
 #include <catch2/catch.hpp>
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "worker_sdk/timer/run_delay.h"
 #include "worker_sdk/timer/sync_window.h"
 #include "worker_sdk/timer/trace.h"
 

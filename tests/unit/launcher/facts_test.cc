@@ -1,4 +1,4 @@
-#include "launcher/plan/facts.h"
+#include "launcher/plan/gather_facts.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/text/screen.h"
+#include "common/text/display.h"
 #include "launcher/page/report_page.h"
 #include "launcher/run/report_table.h"
 

@@ -7,7 +7,7 @@
 #include <deque>
 #include <limits>
 
-#include "rendezvous/daemon/metrics.h"
+#include "rendezvous/daemon/metrics_page.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"
 

@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "common/system/descriptors.h"
 #include "launcher/watch/stacks.h"
 #include "launcher/watch/window_client.h"

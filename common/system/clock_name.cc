@@ -1,4 +1,4 @@
-#include "common/time.h"
+#include "common/system/clock_name.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a child of spawn() does. Used by spawn.cc.
+// What a child of spawn() does. Used by spawn_child.cc.
 
 #include <sys/types.h>
 

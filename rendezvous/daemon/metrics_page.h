@@ -1,5 +1,6 @@
 #pragma once
-// The daemon's /metrics: Prometheus' text format, what the daemon's process and loop cost, and the families themselves.
+// The daemon's /metrics: Prometheus' text format, what the daemon's process and loop cost, and the
+// families themselves.
 
 #include <array>
 #include <boost/asio/io_context.hpp>
@@ -21,7 +22,7 @@
 namespace ddprun::rendezvous {
 
 // Prometheus' text format, version 0.0.4: families of samples, each with its help and its type.
-// Decides nothing about which numbers there are; that is metrics.cc, its only caller.
+// Decides nothing about which numbers there are; that is below.
 using Labels = std::map<std::string, std::string>;
 
 // Collects the samples of one answer. A family stands where its first sample was added.
@@ -93,9 +94,6 @@ class LoopProbe {
   Duration last_lag_{0};
 };
 
-// The daemon's numbers in Prometheus' text format: numbers are counted elsewhere, in plain
-// integers, and become metrics when they are asked for. Names and meanings are listed in
-// docs/operations.md.
 struct Measurement {
   DaemonStatus status;
   Counters counters;

@@ -1,4 +1,4 @@
-#include "rendezvous/daemon/metrics.h"
+#include "rendezvous/daemon/metrics_page.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

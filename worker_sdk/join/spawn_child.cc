@@ -1,4 +1,4 @@
-#include "worker_sdk/join/spawn.h"
+#include "worker_sdk/join/spawn_child.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -28,7 +28,7 @@
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/gloo/gloo_watch.h"
 #include "worker_sdk/store/store_host.h"
-#include "worker_sdk/worker/crash_report.h"
+#include "worker_sdk/worker/crash_text.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
-// The report of a worker that crashes: text that is put together in a signal handler, and the words for an exception.
+// The report of a worker that crashes: text that is put together in a signal handler, and the words
+// for an exception.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +10,7 @@
 namespace ddprun::worker_sdk {
 
 // Text put together in a signal handler: no memory is allocated, nothing of stdio is called. And
-// the words for an exception, which are not for signal handlers. Used by crash_report.cc.
+// the words for an exception, which are not for signal handlers. 
 class CrashText {
  public:
   // Into `buffer`; what does not fit is left out.

@@ -1,4 +1,4 @@
-#include "worker_sdk/worker/crash_report.h"
+#include "worker_sdk/worker/crash_text.h"
 
 #include <cxxabi.h>
 #include <execinfo.h>

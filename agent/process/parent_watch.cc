@@ -1,0 +1,30 @@
+#include "agent/process/parent_watch.h"
+
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <cerrno>
+
+#include "common/system/child.h"
+
+namespace ddprun::agent {
+
+using boost::asio::posix::stream_descriptor;
+
+Result<void> ParentWatch::start(int parent, std::function<void()> on_gone) {
+  const int pidfd = open_pidfd(parent).release();
+  if (pidfd < 0 && errno != ESRCH) return pidfd_failure("watching the parent process");
+  if (pidfd >= 0) pidfd_.assign(pidfd);
+  // Only after the pidfd is open is it certain that it is the parent's and nobody else's.
+  if (pidfd < 0 || ::getppid() != parent) {
+    boost::asio::post(pidfd_.get_executor(), std::move(on_gone));
+    return {};
+  }
+  pidfd_.async_wait(stream_descriptor::wait_read,
+                    [on_gone = std::move(on_gone)](boost::system::error_code error) {
+                      if (!error) on_gone();
+                    });
+  return {};
+}
+
+}  // namespace ddprun::agent
