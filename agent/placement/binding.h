@@ -1,6 +1,6 @@
 #pragma once
 // Which processors each worker of this machine may use: --numa-binding, with torch's words and
-// rules (torch/numa/binding.py). Pure, but for what reads the machine; the launcher asks.
+// rules (torch/numa/binding.py). Pure; topology.h reads the machine, the launcher asks.
 //
 //   node          all processors of the NUMA node of the worker's GPU
 //   socket        all processors of that node's socket
@@ -40,12 +40,5 @@ int count_cores(const Machine& machine, const std::vector<int>& processors);
 
 // "0-3,8": as in /sys and taskset.
 std::string processors_text(const std::vector<int>& processors);
-
-// The machine's NUMA nodes, sockets, cores and caches, by hwloc, which is loaded at run time: only
-// --numa-binding and --omp-num-threads auto need it.
-
-// Of this machine, as far as this process may use it; or, for tests, what hwloc makes of a
-// synthetic description such as "pack:2 numa:1 l3:2 core:4 pu:2".
-Result<Machine> read_machine(const std::string& synthetic = {});
 
 }  // namespace ddprun::agent

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "agent/placement/gpu_list.h"
 #include "agent/placement/gpus.h"
 #include "agent/process/proc_file.h"
 

@@ -6,21 +6,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ddprun::agent {
-
-// CUDA_VISIBLE_DEVICES, read as the CUDA driver reads it. Pure. Used by placement and environment.
-
-// The entries before the first that the driver would not accept: a negative number ("-1", a usual
-// way to say "none") or anything that is neither a number nor a GPU-/MIG- name. Blanks around one
-// are dropped.
-std::vector<std::string> split_gpu_list(std::string_view value);
-
-// How many of `present` GPUs such a list leaves visible. A number from `present` on ends the list;
-// one that comes twice leaves none at all. Names are taken on trust.
-int visible_gpus(std::string_view value, int present);
 
 // What is used of NVML, which is loaded at run time: the header is not needed for that, for its
 // results are enums and its devices opaque pointers. Used by gpus.cc, and by gpu_probe.cc of the

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <map>
 
-#include "agent/placement/gpus.h"
+#include "agent/placement/gpu_list.h"
 #include "common/worker_link.h"
 
 namespace ddprun::agent {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/placement/worker_count.h"
+#include "agent/placement/worker_placement.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/plan.h"
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "agent/placement/binding.h"
 #include "agent/placement/gpus.h"
+#include "agent/placement/topology.h"
 #include "agent/process/cgroup.h"
 #include "common/assert.h"
 

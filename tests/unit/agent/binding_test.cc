@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "agent/placement/topology.h"
 
 namespace ddprun::agent {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/placement/gpus.h"
+#include "agent/placement/gpu_list.h"
 #include "common/system/random_id.h"
 
 namespace ddprun::agent {
