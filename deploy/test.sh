@@ -6,14 +6,17 @@
 #   deploy/test.sh            all four
 #   deploy/test.sh --quick    the plain build only (preset dev)
 #   deploy/test.sh asan       one stage or several: dev, asan, tsan, packages, tidy
+#   deploy/test.sh --all      with sanitizers, all tests that run with them, not only those of memory, threads and
+#                             protocols; for the night
 #   deploy/test.sh --tidy     clang-tidy, cppcheck and shellcheck over the tree; slow, not part of CI
 set -euo pipefail
 
-stages=()
+stages=() all_tests=OFF
 for argument in "$@"; do
   case $argument in
     --quick) stages+=(dev) ;;
     --tidy) stages+=(tidy) ;;
+    --all) all_tests=ON ;;
     dev | asan | tsan | packages | tidy) stages+=("$argument") ;;
     -h | --help)
       sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"
@@ -100,11 +103,13 @@ failures_of() {
 
 # The wheel and the package come from one folder, build/package: most of it is compiled once.
 build_stage() {
-  if [[ $1 != packages ]]; then
-    build_preset "$1"
-    return
-  fi
-  bash deploy/wheel.sh && bash deploy/package.sh
+  case $1 in
+    packages) bash deploy/wheel.sh && bash deploy/package.sh ;;
+    asan | tsan) build_preset "$1" -DDDPRUN_ALL_TESTS=$all_tests ;;
+    # In a fresh tree all is compiled, which several files at a time make half as long.
+    dev) if [[ -f build/dev/build.ninja ]]; then build_preset dev; else build_preset dev -DDDPRUN_UNITY=ON; fi ;;
+    *) build_preset "$1" ;;
+  esac
 }
 
 # build_ahead STAGE: builds it while the tests before it run, for most of these wait most of the time.
@@ -200,7 +205,7 @@ cppcheck_all() {
 lint() {
   local status=0
   install_missing "${tidy_packages[@]}"
-  build_preset dev || return 1 # For compile_commands.json and generated headers.
+  build_preset dev -DDDPRUN_UNITY=OFF || return 1 # For compile_commands.json, and generated headers.
   check "shellcheck" shellcheck -x deploy/*.sh .ci/run || status=1
   check "cppcheck" cppcheck_all || status=1
   check "clang-tidy" clang_tidy_all || status=1

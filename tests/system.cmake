@@ -5,6 +5,9 @@ function(ddprun_system_test NAME FILE LABEL)
   if(NOT DDPRUN_PYTHON OR NAME IN_LIST DDPRUN_LEFT_OUT OR (DDPRUN_SANITIZE AND NAME MATCHES "^(python|torch)_"))
     return()
   endif()
+  if(DDPRUN_SANITIZE AND NOT DDPRUN_ALL_TESTS AND NOT NAME IN_LIST DDPRUN_SANITIZED_SYSTEM_TESTS)
+    return()
+  endif()
   add_test(NAME ${NAME} COMMAND ${DDPRUN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/${FILE} ${ARGN})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${LABEL}"
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
@@ -55,7 +58,7 @@ ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
 ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
 
 # The script for machines with a GPU, on the fakes, so that it is known to run.
-if(DDPRUN_BUILD_BENCH AND NOT "system_nccl" IN_LIST DDPRUN_LEFT_OUT)
+if(DDPRUN_BUILD_BENCH AND NOT DDPRUN_SANITIZE)
   add_test(NAME gpu_script
            COMMAND ${CMAKE_CURRENT_LIST_DIR}/gpu/run.sh --fakes ${PROJECT_BINARY_DIR})
   set_tests_properties(gpu_script PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} SKIP_RETURN_CODE 77 LABELS system
@@ -64,7 +67,7 @@ endif()
 
 # The daemon killed every second or two for a little while; bench/endurance.py says for how long it
 # should really be.
-if(DDPRUN_PYTHON AND DDPRUN_BUILD_BENCH)
+if(DDPRUN_PYTHON AND DDPRUN_BUILD_BENCH AND (DDPRUN_ALL_TESTS OR NOT DDPRUN_SANITIZE))
   add_test(NAME system_endurance
            COMMAND ${DDPRUN_PYTHON} -B ${PROJECT_SOURCE_DIR}/bench/endurance.py
                    --build ${PROJECT_BINARY_DIR} --seconds 15 --kill-every 1.5 --change-every 3
