@@ -6,7 +6,7 @@
 namespace ddprun {
 namespace {
 
-class Category : public boost::system::error_category {
+class Category : public std::error_category {
  public:
   const char* name() const noexcept override { return "ddprun"; }
 
@@ -25,25 +25,25 @@ class Category : public boost::system::error_category {
 
 }  // namespace
 
-const boost::system::error_category& error_category() noexcept {
+const std::error_category& error_category() noexcept {
   static const Category category;
   return category;
 }
 
-boost::system::error_code make_error_code(Errc code) noexcept {
+std::error_code make_error_code(Errc code) noexcept {
   return {static_cast<int>(code), error_category()};
 }
 
 Failure errno_failure(std::string context) {
-  return {{errno, boost::system::system_category()}, std::move(context)};
+  return {{errno, std::system_category()}, std::move(context)};
 }
 
 std::string to_string(const Failure& failure) {
   return failure.context + ": " + failure.code.message();
 }
 
-void throw_exception_from_error(const Failure& failure, const boost::source_location&) {
-  throw std::system_error(std::error_code(failure.code), failure.context);
+void throw_failure(const Failure& failure) {
+  throw std::system_error(failure.code, failure.context);
 }
 
 }  // namespace ddprun

@@ -64,7 +64,7 @@ Fault fault_of(int error) {
 
 WorkerDeath start_failure(const Failure& why, const Limits& limits, int workers,
                           std::optional<std::int64_t> tasks) {
-  const bool of_the_system = why.code.category() == boost::system::system_category();
+  const bool of_the_system = why.code.category() == std::system_category();
   const int error = of_the_system ? why.code.value() : 0;
   WorkerDeath death;
   death.fault = fault_of(error);

@@ -366,7 +366,7 @@ struct Birth::Child {
 
   Result<SpawnedProcess> failure(Stage stage, int error) const {
     WorkerRoster::release(spec.roster_place);
-    return Failure{{error, boost::system::system_category()}, what_failed(spec, stage, error)};
+    return Failure{{error, std::system_category()}, what_failed(spec, stage, error)};
   }
 
   ChildRoom room;

@@ -75,7 +75,7 @@ Result<void> RecordFolder::put(const std::string& name, std::string_view text,
       .sync = safety == Safety::kMachine};
   const std::string path = path_ + "/" + name;
   Result<void> written = write_aside(path, text, aside);
-  if (!written && written.error().code == boost::system::errc::no_such_file_or_directory) {
+  if (!written && written.error().code == std::errc::no_such_file_or_directory) {
     if (const auto made = make_folder(path_); !made) return made.error();  // The first record.
     written = write_aside(path, text, aside);
   }

@@ -95,16 +95,16 @@ class Question : public std::enable_shared_from_this<Question> {
 
   // In words for somebody who typed an endpoint and has a token.
   Failure explained(const Failure& why) const {
-    if (why.code == boost::asio::error::connection_refused) {
+    if (why.code == std::errc::connection_refused) {
       return {why.code, "nothing listens at " + where() + "; is ddprun-rendezvous running there?"};
     }
-    if (why.code == boost::asio::error::eof && link_) {
+    if (why.code == make_error_code(boost::asio::error::eof) && link_) {
       return {why.code, "the daemon at " + where() +
                             " closed the connection without an answer; is it an older version?"};
     }
     const bool says_all = why.code == Errc::kBadToken || why.code == Errc::kNotFound ||
                           why.code == Errc::kPeerSilent ||
-                          why.code == boost::asio::error::timed_out;
+                          why.code == std::errc::timed_out;
     return {why.code, says_all ? why.context : to_string(why)};
   }
 

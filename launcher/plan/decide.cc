@@ -53,7 +53,7 @@ Result<void> check_daemon_program() {
 }
 
 bool is_taken(const Result<UniqueFd>& listening) {
-  return !listening && listening.error().code == boost::system::errc::address_in_use;
+  return !listening && listening.error().code == std::errc::address_in_use;
 }
 
 // The first of the derived ports that is free; else why the first is not.

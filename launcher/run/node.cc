@@ -267,7 +267,7 @@ namespace {
 
 // A folder that nobody has named may be missing, and a disk may be full: no reason not to start.
 bool goes_without(const Options& options, const Failure& failure) {
-  return !options.log_dir || failure.code == boost::system::errc::no_space_on_device ||
+  return !options.log_dir || failure.code == std::errc::no_space_on_device ||
          failure.code.value() == EDQUOT;
 }
 

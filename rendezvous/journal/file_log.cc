@@ -87,7 +87,7 @@ Failure about(const std::string& path, const Failure& why, const std::string& ad
 }
 
 std::string advice_for(const Failure& why) {
-  using namespace boost::system::errc;
+  using enum std::errc;
   if (why.code == permission_denied || why.code == read_only_file_system) {
     return " (--state-dir must be a folder that this user may write)";
   }

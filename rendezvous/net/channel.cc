@@ -55,7 +55,8 @@ void Handshake::step() {
     case StepStatus::kWantRead: return wait(tcp::socket::wait_read);
     case StepStatus::kWantWrite: return wait(tcp::socket::wait_write);
     case StepStatus::kClosed:
-      return finish(Failure{boost::asio::error::eof, "it hung up during the handshake"});
+      return finish(
+          Failure{make_error_code(boost::asio::error::eof), "it hung up during the handshake"});
     case StepStatus::kFailed: return finish(std::move(taken.failure));
   }
 }

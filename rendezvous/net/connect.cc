@@ -239,8 +239,9 @@ void Attempt::watch_time() {
   const Milliseconds left = time_left();
   if (next_ == addresses_.size() || left <= kNextAfter) {
     return wait_at_most(
-        left, {boost::asio::error::timed_out, "connecting to " + where() + ": no answer within " +
-                                                  std::to_string(left.count()) + " ms"});
+        left,
+        {make_error_code(boost::asio::error::timed_out),
+         "connecting to " + where() + ": no answer within " + std::to_string(left.count()) + " ms"});
   }
   timer_.expires_after(kNextAfter);
   timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
@@ -254,7 +255,7 @@ void Attempt::check_connected(const Try& one) {
   socklen_t size = sizeof error;
   ::getsockopt(one->native_handle(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error == 0) return connected(one);
-  fail_address({{error, boost::system::system_category()}, "connecting to " + where()});
+  fail_address({{error, std::system_category()}, "connecting to " + where()});
 }
 
 void Attempt::connected(const Try& one) {

@@ -61,7 +61,9 @@ void Link::close() {
   state_ = State::kClosing;
   close_timer_.expires_after(options_.close_timeout);
   close_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (!error) self->finish({boost::asio::error::operation_aborted, "closing a link"});
+    if (!error) {
+      self->finish({make_error_code(boost::asio::error::operation_aborted), "closing a link"});
+    }
   });
   flush_soon();
   if (reading_) return;
@@ -138,7 +140,8 @@ void Link::finish_as(const ChannelStep& step) {
     case StepStatus::kWantRead:
     case StepStatus::kWantWrite: return wait_for(step.status);
     case StepStatus::kClosed:
-      return finish({boost::asio::error::eof, "link to " + peer_address_ + ": the peer closed it"});
+      return finish({make_error_code(boost::asio::error::eof),
+                     "link to " + peer_address_ + ": the peer closed it"});
     case StepStatus::kFailed:
       return finish({step.failure.code, "link to " + peer_address_ + ": " + step.failure.context});
   }
@@ -172,7 +175,8 @@ void Link::fail_soon(Failure why) {
 void Link::finish(Failure why) {
   if (state_ == State::kClosed) return;
   if (state_ == State::kClosing) {
-    why = {boost::asio::error::operation_aborted, "link to " + peer_address_ + ": closed by us"};
+    why = {make_error_code(boost::asio::error::operation_aborted),
+           "link to " + peer_address_ + ": closed by us"};
   }
   state_ = State::kClosed;
   close_timer_.cancel();

@@ -19,7 +19,7 @@ const char* name_of(Refusal refusal) {
   return "?";
 }
 
-Refusal refusal_of(const boost::system::error_code& code) {
+Refusal refusal_of(const std::error_code& code) {
   if (code == Errc::kBadToken) return Refusal::kWrongToken;
   if (code == Errc::kPeerSilent) return Refusal::kHandshakeTimeout;
   if (code == Errc::kBadMessage) return Refusal::kNotOurs;

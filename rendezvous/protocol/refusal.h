@@ -25,7 +25,7 @@ constexpr std::size_t kRefusals = static_cast<std::size_t>(Refusal::kBadHello) +
 const char* name_of(Refusal refusal);  // "wrong_token", ...
 
 // What the failure of a handshake counts as.
-Refusal refusal_of(const boost::system::error_code& code);
+Refusal refusal_of(const std::error_code& code);
 
 class RefusalCounts {
  public:

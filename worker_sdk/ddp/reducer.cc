@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kNamesInMessage = 10;
 
 Failure misuse(std::string text) {
-  return {boost::system::errc::make_error_code(boost::system::errc::invalid_argument),
+  return {std::make_error_code(std::errc::invalid_argument),
           std::move(text)};
 }
 
