@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/time.h"
+<<<<<<< ours
 
 namespace ddprun::rendezvous::etcd {
 
@@ -82,6 +83,9 @@ std::string manifest_text(const JournalStart& manifest);
 Result<JournalStart> read_manifest(std::string_view text);
 
 }  // namespace ddprun::rendezvous::etcd
+=======
+#include "rendezvous/etcd/etcd_messages.h"
+>>>>>>> theirs
 
 namespace boost::asio::ssl {
 class context;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/etcd_messages.h"
 
 namespace ddprun::fuzz {
 

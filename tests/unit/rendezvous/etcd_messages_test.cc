@@ -1,8 +1,9 @@
-#include "rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/etcd_messages.h"
 
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "rendezvous/etcd/etcd_client.h"
 #include "tests/fuzz/etcd_fuzz.h"
 
 namespace ddprun::rendezvous {
