@@ -77,7 +77,7 @@ std::pair<Device, int> make_device(const gloo::transport::tcp::attr& attributes)
   return std::async(std::launch::async, make).get();
 }
 
-std::string key_of(int rank) { return "failed/" + std::to_string(rank); }
+std::string failure_key(int rank) { return "failed/" + std::to_string(rank); }
 
 }  // namespace
 
@@ -270,7 +270,7 @@ bool GlooBackend::is_clear(const Statement& mine, const std::map<int, Statement>
 std::shared_ptr<Store> GlooBackend::leave_statement(const Statement& mine, bool is_first) {
   auto whole_store = reopen_store_ ? reopen_store_() : nullptr;
   if (whole_store && is_first) {
-    with_prefix(*whole_store, prefix_)->set(key_of(roster_->rank), encode(mine));
+    with_prefix(*whole_store, prefix_)->set(failure_key(roster_->rank), encode(mine));
   }
   return whole_store;
 }
@@ -298,8 +298,8 @@ Diagnosis GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
     const auto ask = [&] {
       if (lost_ || dissolved_) return true;  // The agent's word.
       for (int r = 0; store && r < roster_->size(); ++r) {
-        if (r == roster_->rank || others.contains(r) || !store->check({key_of(r)})) continue;
-        if (const auto s = decode_statement(store->get(key_of(r), kDiagnosisPatience))) {
+        if (r == roster_->rank || others.contains(r) || !store->check({failure_key(r)})) continue;
+        if (const auto s = decode_statement(store->get(failure_key(r), kDiagnosisPatience))) {
           others[r] = *s;
         }
       }
@@ -324,14 +324,6 @@ std::shared_ptr<void> GlooBackend::allocate(const Call& call, std::size_t bytes)
 }
 
 // GlooBackend's collectives that only move bytes.
-
-namespace {
-
-void move_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memmove(to, from, bytes);
-}
-
-}  // namespace
 
 void GlooBackend::broadcast(const Call& call, const Arrays& arrays) {
   spread(call, everybody_, arrays.out, call.what.rank);
@@ -501,8 +493,6 @@ constexpr std::size_t kWholeBytesOfTwo = 1 << 20;
 constexpr std::size_t kWindowBytes = 4 << 20;
 constexpr std::size_t kGrain = 16;  // Elements: parts begin at cache lines.
 constexpr std::size_t kWidestElement = sizeof(std::complex<double>);
-
-std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
 
 // Where this rank stands among those that reduce.
 struct Circle {

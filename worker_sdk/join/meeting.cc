@@ -135,7 +135,7 @@ constexpr milliseconds kFirstWait{100};  // Then twice as long each time.
 constexpr milliseconds kLongestWait{2000};
 constexpr milliseconds kSettlementGrace{2000};  // For who settles it to have written it down.
 
-std::string key_of(int rank) { return "here/" + std::to_string(rank); }
+std::string presence_key(int rank) { return "here/" + std::to_string(rank); }
 
 [[noreturn]] void refuse(const SurvivorsWish& wish, const std::string& whose) {
   throw Error(ErrorKind::mismatch, {.rank = wish.rank, .operation = "shrink"},
@@ -145,7 +145,7 @@ std::string key_of(int rank) { return "here/" + std::to_string(rank); }
 // False: some have not come.
 bool wait_for(Store& keys, const std::vector<int>& ranks, milliseconds limit) {
   std::vector<std::string> names;
-  for (const int r : ranks) names.push_back(key_of(r));
+  for (const int r : ranks) names.push_back(presence_key(r));
   try {
     keys.wait(names, limit);
     return true;
@@ -163,8 +163,8 @@ void listen(Store& keys, Survey& survey, const SurvivorsWish& wish) {
     const bool over = Clock::now() >= wish.give_up;
     const bool all = wait_for(keys, awaited, std::min(patience, left_until(wish.give_up)));
     for (const int r : awaited) {
-      if (!all && !keys.check({key_of(r)})) continue;
-      const auto lost = decode_ranks(keys.get(key_of(r), kSettlementGrace), wish.size);
+      if (!all && !keys.check({presence_key(r)})) continue;
+      const auto lost = decode_ranks(keys.get(presence_key(r), kSettlementGrace), wish.size);
       if (!lost) refuse(wish, "rank " + std::to_string(r));
       survey.hear(r, *lost);
     }
@@ -176,7 +176,7 @@ void listen(Store& keys, Survey& survey, const SurvivorsWish& wish) {
 }  // namespace
 
 AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsWish& wish) {
-  keys.set(key_of(wish.rank), encode_ranks(wish.lost));
+  keys.set(presence_key(wish.rank), encode_ranks(wish.lost));
   Survey survey(wish.rank, wish.size, wish.lost);
   listen(keys, survey, wish);
   if (keys.add("first", 1) == 1) {

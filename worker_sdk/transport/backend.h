@@ -24,6 +24,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,18 @@
 #include "worker_sdk/base/operation.h"
 
 namespace ddprun::worker_sdk {
+
+// Arrays as bytes, for backends of the host.
+inline std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
+
+inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+// They may overlap.
+inline void move_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+}
 
 // The list of operations, for backends that have a function for each: they declare those functions
 // as `Verb`, privately, and make Verbs a friend.
