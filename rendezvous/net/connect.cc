@@ -241,7 +241,8 @@ void Attempt::watch_time() {
     return wait_at_most(
         left,
         {make_error_code(boost::asio::error::timed_out),
-         "connecting to " + where() + ": no answer within " + std::to_string(left.count()) + " ms"});
+         "connecting to " + where() + ": no answer within " + std::to_string(left.count()) +
+             " ms"});
   }
   timer_.expires_after(kNextAfter);
   timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {

@@ -77,7 +77,7 @@ std::vector<std::string> types_in(const std::string& text) {
   static const std::regex kNamespace(R"(\bnamespace\s*([\w:]*)\s*$)");
   static const std::regex kType(R"(\b(?:struct|class|union|enum(?:\s+class)?)\s+)"
                                 R"((?:\[\[[^\]]*\]\]\s*|alignas\([^)]*\)\s*)*)"
-                                R"(([A-Za-z_][\w:]*)\s*(?:final\s*)?(?::[^(){}]*)?$)");
+                                R"(([A-Za-z_]\w*(?:::\w+)*)\s*(?:final\s*)?(?::(?!:)[^(){}]*)?$)");
   const std::string code = without_words(text);
   std::vector<std::string> types;
   std::vector<Scope> scopes;

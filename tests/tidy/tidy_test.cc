@@ -210,7 +210,8 @@ TEST_CASE("Tidy: types of namespaces with a name are found, others may share the
           "namespace a::b {\nstruct One {\n  struct Inner {};\n};\nnamespace {\nclass Own {};\n}\n"
           "struct Later;\nclass Two final : public One {};\nenum class Three : int { kX };\n"
           "struct One make() {\n  struct Local {};\n}\nstruct Two::Part {};\n"
-          "template <>\nstruct hash<One> {};\n}\nstruct Outside {};\n") ==
+          "template <>\nstruct hash<One> {};\n}\nstruct Outside {};\n"
+          "template <>\nstruct std::hash<a::b::One> : std::true_type {};\n") ==
       Complaints{"a::b::One", "a::b::Two", "a::b::Three", "a::b::Two::Part", "Outside"});
   CHECK(complaints_about_doubles({{"x.h", "namespace a {\nstruct One {};\n}"},
                                   {"y.h", "namespace b {\nstruct One {};\n}"},
