@@ -1,7 +1,7 @@
 // ddprun: what a user types. Reads the command line and starts what it asks for: a node of a run
 // here (run/launch.h), one on each of --hosts (hosts/hosts_run.h) or of the hosts that a script
 // lists (hosts/discovery_run.h), or, started by one of those, what that one orders. `ddprun doctor`
-// starts nothing, and checks (checkup/doctor.h).
+// starts nothing, and checks (doctor/doctor.h).
 
 #include <cstdio>
 #include <exception>
@@ -11,7 +11,7 @@
 #include "common/system/secrets.h"
 #include "common/system/signals.h"
 #include "common/system/standard_output.h"
-#include "launcher/checkup/doctor.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/hosts/control_stdin.h"
 #include "launcher/hosts/discovery_run.h"
 #include "launcher/hosts/hosts_run.h"

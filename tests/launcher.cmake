@@ -6,14 +6,14 @@ ddprun_test(NAME launcher_test
                     unit/launcher/config_file_test.cc fuzz/config_fuzz.cc
                     unit/launcher/hosts_test.cc unit/launcher/manual_test.cc unit/launcher/orders_test.cc unit/launcher/remote_node_test.cc ${PROJECT_SOURCE_DIR}/launcher/hosts/piped_process.cc fuzz/orders_fuzz.cc
                     unit/launcher/guardian_policy_test.cc unit/launcher/misplaced_test.cc unit/launcher/nccl_profile_plan_test.cc unit/launcher/own_python_test.cc unit/launcher/python_watch_test.cc unit/common/wrapped_text_test.cc unit/launcher/report_table_test.cc unit/launcher/ras_test.cc fuzz/ras_fuzz.cc
-            LIBRARIES ddprun_launcher ddprun_ctl ddprun_guard
+            LIBRARIES ddprun_launcher ddprun_doctor ddprun_ctl ddprun_guard
             LABELS unit)
 
 # What doctor and --preflight judge; tests/doctor/doctor_test.py has what they measure.
 ddprun_test(NAME doctor_test
             SOURCES unit/launcher/doctor/checks_test.cc unit/launcher/doctor/compare_test.cc unit/launcher/doctor/facts_test.cc
                     unit/launcher/doctor/screen_test.cc fuzz/launcher/facts_fuzz.cc
-            LIBRARIES ddprun_launcher
+            LIBRARIES ddprun_doctor
             LABELS unit APART)
 # A NVML of GPUs that are ill on request.
 add_library(fake_sick_nvml SHARED fakes/fake_sick_nvml.cc)

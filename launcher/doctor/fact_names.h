@@ -105,7 +105,7 @@ inline constexpr Real kChunkMs{"chunk_ms"};       // Of computing, the fastest o
 inline constexpr Real kMemoryGbS{"memory_gb_s"};  // Copied, the fastest of a few.
 inline constexpr Text kBits{"bits"};              // Hash of what was computed.
 
-// Measured between nodes, by launcher/checkup.
+// Measured between nodes, by launcher/doctor.
 inline constexpr Real kClockOffsetMs{"clock_offset_ms"};  // Against the first node.
 inline constexpr Real kClockDoubtMs{"clock_doubt_ms"};    // More or less.
 inline constexpr Real kMeetMs{"meet_ms"};                 // To the endpoint.

@@ -1,7 +1,7 @@
 #pragma once
 // What was measured on one node: named values, lists of such, and reasons why something could not
 // be measured. A fact that is absent is not known, which is not zero. Facts travel between nodes as
-// one JSON object, and decode_facts() is the only reader of it. Pure. Filled by launcher/probe,
+// one JSON object, and decode_facts() is the only reader of it. Pure. Filled by launcher/doctor,
 // read by the checks. The names are in fact_names.h.
 
 #include <cstdint>

@@ -39,7 +39,7 @@ std::string boot_id() {
   return boot;
 }
 
-// The temporary folders of this user's runs (launcher/run/scratch.h).
+// The temporary folders of this user's runs (launcher/guard/scratch.h).
 std::vector<std::string> own_run_folders() {
   std::vector<std::string> folders;
   std::vector<std::string> bases = {"/tmp"};

@@ -30,7 +30,7 @@
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/gather_facts.h"
 #include "launcher/plan/resolve_name.h"
-#include "launcher/run/scratch.h"
+#include "launcher/guard/scratch.h"
 
 namespace ddprun::launcher {
 namespace {

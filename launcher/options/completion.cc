@@ -40,7 +40,7 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
 
 using Kind = Flag::Kind;
 
-// Of `ddprun doctor`, which are others; launcher/checkup reads them.
+// Of `ddprun doctor`, which are others; launcher/doctor reads them.
 constexpr Flag kDoctorFlags[] = {
     {"", "hosts", '\0', Kind::kValue, "HOST[:N],...", "@hosts", "Check these hosts by ssh"},
     {"", "ssh", '\0', Kind::kValue, "COMMAND", "", "ssh command for --hosts"},

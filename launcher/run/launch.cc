@@ -26,7 +26,7 @@
 #include "launcher/run/node.h"
 #include "launcher/run/preflight.h"
 #include "launcher/run/report.h"
-#include "launcher/run/scratch.h"
+#include "launcher/guard/scratch.h"
 
 namespace ddprun::launcher {
 namespace {

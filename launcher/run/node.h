@@ -7,7 +7,7 @@
 
 #include "agent/node/agent.h"
 #include "launcher/plan/launch_plan.h"
-#include "launcher/run/scratch.h"
+#include "launcher/guard/scratch.h"
 
 namespace ddprun::launcher {
 

@@ -4,8 +4,8 @@
 
 #include "common/system/log.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/doctor/screen.h"
-#include "launcher/probe/probe.h"
+#include "launcher/doctor/health_screen.h"
+#include "launcher/doctor/probes.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -58,7 +58,7 @@ const std::vector<Ban> kBanned = {
      "CLI.hpp>",
      "launcher/options/options.h",
      {"launcher/options/options.cc", "launcher/ctl/ctl_options.cc",
-      "launcher/checkup/doctor_options.cc", "rendezvous/daemon/main.cc"}},
+      "launcher/doctor/doctor_options.cc", "rendezvous/daemon/main.cc"}},
 };
 
 const std::vector<Ban> kBannedIfPure = {

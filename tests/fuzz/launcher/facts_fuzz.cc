@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/checkup/doctor_options.h"
-#include "launcher/doctor/screen.h"
+#include "launcher/doctor/doctor_options.h"
+#include "launcher/doctor/health_screen.h"
 
 namespace ddprun::fuzz {
 

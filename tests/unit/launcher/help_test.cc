@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "common/exit_status.h"
-#include "launcher/checkup/doctor_options.h"
+#include "launcher/doctor/doctor_options.h"
 #include "launcher/options/completion.h"
 #include "launcher/options/flags.h"
 #include "tests/support/command_line.h"

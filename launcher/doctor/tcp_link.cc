@@ -1,4 +1,4 @@
-#include "launcher/probe/tcp_link.h"
+#include "launcher/doctor/tcp_link.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -11,8 +11,8 @@
 #include "agent/process/proc_file.h"
 #include "common/system/port_owner.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/probe.h"
-#include "launcher/probe/tcp_link.h"
+#include "launcher/doctor/probes.h"
+#include "launcher/doctor/tcp_link.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -20,8 +20,8 @@
 #include "common/system/random_id.h"
 #include "common/system/variable.h"
 #include "launcher/doctor/fact_names.h"
+#include "launcher/doctor/probes.h"
 #include "launcher/plan/resolve_name.h"
-#include "launcher/probe/probe.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/probe/hash.h"
+#include "launcher/doctor/hash.h"
 
 #include <bit>
 #include <cstdio>

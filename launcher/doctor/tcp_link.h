@@ -58,7 +58,7 @@ LinkMeasurement measure_link(const Address& to, const std::string& nonce,
                              const LinkRequest& request);
 
 // What both ends of a measured connection share: waiting with a deadline, and the words between
-// them. 
+// them.
 //
 //   client -> hello(nonce)     server -> one byte, or hangs up
 //   client -> kBlockFollows and a block, again and again, then kEndOfPiece

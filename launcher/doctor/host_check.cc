@@ -1,4 +1,4 @@
-#include "launcher/checkup/doctor_hosts.h"
+#include "launcher/doctor/host_check.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include "common/assert.h"
 #include "common/system/random_id.h"
 #include "common/text/figures.h"
-#include "launcher/checkup/doctor.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/doctor/fact_names.h"
 #include "launcher/hosts/ssh_node.h"
 #include "launcher/options/hosts.h"

@@ -16,8 +16,8 @@
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/hash.h"
-#include "launcher/probe/probe.h"
+#include "launcher/doctor/hash.h"
+#include "launcher/doctor/probes.h"
 
 namespace ddprun::doctor {
 namespace {

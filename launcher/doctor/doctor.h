@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "launcher/checkup/doctor_options.h"
+#include "launcher/doctor/doctor_options.h"
 #include "launcher/doctor/node_facts.h"
 #include "launcher/hosts/control_stdin.h"
 #include "launcher/options/options.h"

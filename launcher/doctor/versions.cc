@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/probe.h"
+#include "launcher/doctor/probes.h"
 
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "0.0.0"

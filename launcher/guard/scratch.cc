@@ -1,4 +1,4 @@
-#include "launcher/run/scratch.h"
+#include "launcher/guard/scratch.h"
 
 #include <sys/stat.h>
 

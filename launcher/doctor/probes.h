@@ -1,7 +1,7 @@
 #pragma once
 // Gathers the facts of this node. Each probe runs in a process of its own, which is killed when its
 // time is over: a folder of a server that is gone, or a GPU that hangs, costs no more than that.
-// Nothing is judged here. Called by launcher/checkup.
+// Nothing is judged here. Called by launcher/doctor.
 
 #include <span>
 #include <string>

@@ -1,4 +1,4 @@
-#include "launcher/checkup/doctor.h"
+#include "launcher/doctor/doctor.h"
 
 #include <sys/ioctl.h>
 #include <time.h>
@@ -15,13 +15,13 @@
 #include "common/system/log.h"
 #include "common/system/standard_output.h"
 #include "common/text/display.h"
-#include "launcher/checkup/doctor_hosts.h"
-#include "launcher/checkup/doctor_options.h"
+#include "launcher/doctor/doctor_options.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/doctor/screen.h"
+#include "launcher/doctor/health_screen.h"
+#include "launcher/doctor/host_check.h"
+#include "launcher/doctor/probes.h"
+#include "launcher/doctor/tcp_link.h"
 #include "launcher/plan/plan.h"
-#include "launcher/probe/probe.h"
-#include "launcher/probe/tcp_link.h"
 
 namespace ddprun::launcher {
 

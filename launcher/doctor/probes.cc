@@ -13,7 +13,7 @@
 #include "common/system/child.h"
 #include "common/system/descriptors.h"
 #include "common/text/figures.h"
-#include "launcher/probe/probe.h"
+#include "launcher/doctor/probes.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -20,8 +20,8 @@
 #include "common/system/descriptors.h"
 #include "common/text/words.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/hash.h"
-#include "launcher/probe/probe.h"
+#include "launcher/doctor/hash.h"
+#include "launcher/doctor/probes.h"
 
 namespace ddprun::doctor {
 namespace {

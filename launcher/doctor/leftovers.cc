@@ -14,14 +14,14 @@
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/probe.h"
+#include "launcher/doctor/probes.h"
 
 namespace ddprun::doctor {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kAncestorsMax = 256;                     // Of a family of processes.
+constexpr int kAncestorsMax = 256;                 // Of a family of processes.
 constexpr int kLookAgainMs = 300;                  // An agent kills its workers long before.
 constexpr std::size_t kListedMax = 8;              // Nobody reads more of them.
 constexpr std::string_view kMark = "DDPRUN_JOB=";  // On whatever a run starts.

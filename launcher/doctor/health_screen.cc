@@ -1,4 +1,4 @@
-#include "launcher/doctor/screen.h"
+#include "launcher/doctor/health_screen.h"
 
 #include <algorithm>
 #include <array>

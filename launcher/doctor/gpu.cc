@@ -9,7 +9,7 @@
 #include "agent/process/kernel_log.h"
 #include "agent/process/proc_file.h"
 #include "launcher/doctor/fact_names.h"
-#include "launcher/probe/probe.h"
+#include "launcher/doctor/probes.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/checkup/doctor_options.h"
+#include "launcher/doctor/doctor_options.h"
 
 #include <CLI/CLI.hpp>
 #include <array>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/checkup/doctor_options.h"
+#include "launcher/doctor/doctor_options.h"
 #include "launcher/doctor/health_report.h"
 #include "launcher/hosts/orders.h"
 #include "launcher/hosts/ssh_node.h"
