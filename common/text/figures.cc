@@ -16,9 +16,10 @@ std::string tenths(double value) {
 }  // namespace
 
 std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number < 0 ? -number : number);
-  for (std::size_t end = text.size(); end > 3; end -= 3) text.insert(end - 3, ",");
-  return number < 0 ? "-" + text : text;
+  std::string text = std::to_string(number);
+  const std::size_t first = number < 0 ? 1 : 0;
+  for (std::size_t at = text.size(); at > first + 3;) text.insert(at -= 3, 1, ',');
+  return text;
 }
 
 std::string percent_text(double share) { return tenths(100 * share) + " %"; }

@@ -1,7 +1,6 @@
 #include "launcher/doctor/doctor.h"
 
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,15 +15,23 @@
 #include "common/system/standard_output.h"
 #include "common/text/display.h"
 #include "launcher/doctor/doctor_options.h"
-#include "launcher/doctor/fact_names.h"
 #include "launcher/doctor/health_screen.h"
 #include "launcher/doctor/host_check.h"
+#include "launcher/doctor/network.h"
 #include "launcher/doctor/probes.h"
-#include "launcher/doctor/tcp_link.h"
+#include "launcher/doctor/subject.h"
+#include "launcher/doctor/versions.h"
 #include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
+namespace {
 
+using namespace std::chrono_literals;
+namespace fact = doctor::fact;
+using doctor::Facts;
+using Kind = DoctorRequest::Kind;
+
+// How many workers a node would get, by its facts: the probe counts GPUs within its deadline.
 int workers_of(const WorkerCount& wanted, const doctor::Facts& facts) {
   agent::PlacementFacts placement;
   placement.cpus = agent::usable_processors();
@@ -35,78 +42,35 @@ int workers_of(const WorkerCount& wanted, const doctor::Facts& facts) {
   return workers ? *workers : 1;
 }
 
-namespace {
-
-using namespace std::chrono_literals;
-namespace fact = doctor::fact;
-using doctor::Facts;
-using Kind = DoctorRequest::Kind;
+// The far end of `doctor --hosts`: gathers the facts of its node, then measures what the requests
+// name, until its input ends. Each answer is one line of facts. Requests are frames, like the
+// signals of a run; doctor_options.h lists them.
 
 class FarEnd {
  public:
   explicit FarEnd(const DoctorOptions& options) : options_(options) {}
 
   Facts answer(const DoctorRequest& request) {
+    const doctor::Address address{request.host, request.port};
+    const std::string& nonce = request.nonce;
     switch (request.kind) {
       case Kind::kFacts: return all_facts();
-      case Kind::kListen: return listen(request);
-      case Kind::kMeet: return meet(request);
-      case Kind::kReach: return link_to(request, {.limit = 3s});
-      case Kind::kSend: return link_to(request, {.limit = 6s, .send_for = 300ms});
+      case Kind::kListen: return doctor::serve_links(request.port, nonce, servers_);
+      case Kind::kMeet: return doctor::meet(address, nonce);
+      case Kind::kReach: return doctor::link_to(request.name, address, nonce, {.limit = 3s});
+      case Kind::kSend:
+        return doctor::link_to(request.name, address, nonce, {.limit = 6s, .send_for = 300ms});
       case Kind::kClock: break;
     }
     Facts facts;
-    facts.set(fact::kWallNs, wall_ns());
+    facts.set(fact::kWallNs, doctor::wall_ns());
     return facts;
   }
 
  private:
   Facts all_facts() const {
     Facts facts = doctor::gather_facts_of_node(doctor::Depth::kFull, {.program = options_.program});
-    facts.set(fact::kWorkers, std::int64_t{workers_of(options_.workers, facts)});
-    return facts;
-  }
-
-  Facts listen(const DoctorRequest& request) {
-    Facts facts;
-    if (auto server = doctor::LinkServer::start(0, request.nonce)) {
-      facts.set(fact::kListening, std::int64_t{server->port()});
-      servers_.push_back(std::move(*server));
-    }
-    if (request.port == 0) return facts;
-    facts.set(fact::kEndpoint, std::int64_t{request.port});
-    auto server = doctor::LinkServer::start(request.port, request.nonce);
-    if (!server)
-      facts.set(fact::kEndpointError, "taken: " + to_string(server.error()));
-    else
-      servers_.push_back(std::move(*server));
-    return facts;
-  }
-
-  static Facts meet(const DoctorRequest& request) {
-    const doctor::LinkMeasurement link =
-        doctor::measure_link({request.host, request.port}, request.nonce, {.limit = 5s});
-    Facts facts;
-    if (!link.error.empty())
-      facts.set(fact::kMeetError, link.error);
-    else
-      facts.set(fact::kMeetMs, link.connect_ms);
-    if (!link.own_address.empty()) facts.set(fact::kMeetAddress, link.own_address);
-    return facts;
-  }
-
-  static Facts link_to(const DoctorRequest& request, const doctor::LinkRequest& how) {
-    const doctor::LinkMeasurement link =
-        doctor::measure_link({request.host, request.port}, request.nonce, how);
-    Facts peer;
-    peer.set(fact::kPeer, request.name);
-    peer.set(fact::kPeerMs, link.connect_ms);
-    if (!link.error.empty()) peer.set(fact::kPeerError, link.error);
-    if (how.send_for.count() > 0 && link.error.empty()) peer.set(fact::kPeerGbS, link.gb_s);
-    peer.set(fact::kPeerSent, link.segments);
-    peer.set(fact::kPeerAgain, link.segments_again);
-    Facts facts;
-    facts.add(fact::kPeers, std::move(peer));
+    facts.set(kWorkers, std::int64_t{workers_of(options_.workers, facts)});
     return facts;
   }
 
@@ -124,26 +88,16 @@ bool write_line(const std::string& line) {
   return true;
 }
 
-}  // namespace
-
-std::int64_t wall_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 int serve_far_end(const DoctorOptions& options, ControlStdin& control) {
   FarEnd far_end(options);
   for (;;) {
     const auto frame = control.next();
     if (!frame) return 0;
     const auto request = decode_request(*frame);
-    if (!request) continue;  // A signal: the end of the input is what ends us.
+    if (!request) continue;  // A signal. Only the end of the input ends a far end.
     if (!write_line(std::string(kAnswer) + encode(far_end.answer(*request)) + "\n")) return 0;
   }
 }
-
-namespace {
 
 constexpr int kCouldNotTell = 3;
 
@@ -179,7 +133,7 @@ doctor::HealthReport check_here(const DoctorOptions& options) {
   const std::uint16_t port = options.port.value_or(kEndpointPort);
   node.facts = doctor::gather_facts_of_node(doctor::Depth::kFull,
                                             {.program = options.program, .port = port});
-  node.host = node.facts.get_or(doctor::fact::kHost, std::string("here"));
+  node.host = node.facts.get_or(fact::kHost, std::string("here"));
   const doctor::Need need{.workers = workers_of(options.workers, node.facts),
                           .program = options.program};
   return doctor::report_of_node(node, need);

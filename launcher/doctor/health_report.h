@@ -1,12 +1,53 @@
 #pragma once
-// All that doctor says, for one node or several: rows in the order of the screen. Pure.
+// What the doctor reports: findings with what to do about them, as rows in the order of the screen,
+// for one node or several. health_screen.h shows a report as text. Pure.
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "launcher/doctor/finding.h"
+#include "launcher/doctor/node_facts.h"
 
 namespace ddprun::doctor {
+
+// Amounts as the screens show them.
+inline constexpr std::int64_t kMega = 1'000'000;
+
+std::string bytes_text(std::int64_t bytes);  // "310 MB"; powers of ten
+std::string limit_text(std::int64_t bytes);  // "64 KiB", "unlimited" below 0
+std::string number_text(double number);      // Three digits at most: "24.1", "0.2", "850"
+std::string ms_text(double milliseconds);    // "0.2 ms", "4.1 s"
+
+// From good to bad; the worst of all findings determines the exit code.
+enum class Status {
+  kOk,
+  kSkipped,  // There is nothing to judge here, or nothing that matters.
+  kWarn,     // A run works, but more slowly or less safely than it could.
+  kUnknown,  // Something that matters could not be measured.
+  kFail,     // A run fails here, or may give wrong results.
+};
+
+std::string_view to_string(Status status);  // As in the JSON: "ok", "skipped", "warn", ...
+int exit_code_of(Status status);            // 0, 0, 1, 3, 2.
+
+enum class Group { kMachine, kGpu, kNetwork };
+
+struct Finding {
+  std::string name = {};  // Empty: the name of its check.
+  Status status = Status::kOk;
+  std::string value = {};  // What was found: "64 KiB".
+  std::string note = {};   // Why that matters: "NCCL over InfiniBand needs more".
+  std::string cure = {};   // Something to type: "ulimit -l unlimited".
+  bool operator==(const Finding&) const = default;
+};
+
+// What a run needs of each node.
+struct Need {
+  int workers = 1;           // Per node.
+  bool several = false;      // There are other nodes.
+  std::string program = {};  // The program that will be started; empty: none was given.
+};
 
 struct Cell {
   std::string value;
@@ -16,9 +57,9 @@ struct Cell {
 struct Row {
   Group group = Group::kMachine;
   Finding finding;               // Of the worst node.
-  std::string where = {};        // "on node2": who needs the cure; empty: all, or the only one.
-  std::vector<Cell> cells = {};  // By node; none where there is only one.
-  bool compared = false;  // Says something about the nodes together: shown when all is well, too.
+  std::string where = {};        // "on node2": the nodes that need the cure; empty: all, or one.
+  std::vector<Cell> cells = {};  // By node; empty in a report about one node.
+  bool compared = false;         // Is about the nodes together: shown even if it is good.
 };
 
 struct HealthReport {
@@ -27,7 +68,7 @@ struct HealthReport {
   double took_ms = 0;
 };
 
-// What is known of a node; without facts `error` says why as a sentence.
+// What is known of a node. Without facts, `error` is a sentence about the reason.
 struct NodeFacts {
   std::string host;
   Facts facts = {};
@@ -35,12 +76,12 @@ struct NodeFacts {
 };
 
 HealthReport report_of_node(const NodeFacts& node, const Need& need);
-HealthReport report_of_nodes(const std::vector<NodeFacts>& nodes, const Need& need);  // compare.cc
+HealthReport report_of_nodes(const std::vector<NodeFacts>& nodes, const Need& need);
 
-// The worst of all rows; kUnknown if there are none.
+// The worst status of all rows; kUnknown if there are none.
 Status worst_of(const HealthReport& report);
 
-// One object; docs/doctor.md has its fields.
+// One object; docs/doctor.md describes its fields.
 std::string report_json(const HealthReport& report);
 
 }  // namespace ddprun::doctor

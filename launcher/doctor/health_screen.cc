@@ -5,7 +5,6 @@
 #include <map>
 
 #include "common/text/display.h"
-#include "launcher/doctor/finding.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -12,7 +12,8 @@
 #include "common/system/random_id.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/doctor.h"
-#include "launcher/doctor/fact_names.h"
+#include "launcher/doctor/network.h"
+#include "launcher/doctor/versions.h"
 #include "launcher/hosts/ssh_node.h"
 #include "launcher/options/hosts.h"
 #include "launcher/plan/gather_facts.h"
@@ -32,7 +33,7 @@ std::string Patient::address() const {
 
 int Patient::workers() const {
   if (ssh_.host.workers) return *ssh_.host.workers;
-  return static_cast<int>(facts_.get_or(fact::kWorkers, std::int64_t{1}));
+  return static_cast<int>(facts_.get_or(kWorkers, std::int64_t{1}));
 }
 
 void Patient::admit(bool late) {
@@ -192,10 +193,10 @@ void Visit::wait_for_answers(Milliseconds limit) {
 void Visit::compare_clock(Patient& patient) {
   std::optional<double> doubt;
   for (int round = 0; round < kClockRounds && patient.is_well(); ++round) {
-    const std::int64_t asked = wall_ns();
+    const std::int64_t asked = doctor::wall_ns();
     patient.ask({.kind = Kind::kClock});
     wait_for_answers(kClockLimit);
-    const std::int64_t answered = wall_ns();
+    const std::int64_t answered = doctor::wall_ns();
     const auto there = patient.facts().get(fact::kWallNs);
     const double half = static_cast<double>(answered - asked) / 2e6;
     if (!there || (doubt && half >= *doubt)) continue;

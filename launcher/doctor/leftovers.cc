@@ -9,22 +9,32 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
-#include "launcher/doctor/fact_names.h"
-#include "launcher/doctor/probes.h"
+#include "launcher/doctor/subject.h"
 
 namespace ddprun::doctor {
+
+namespace fact {
+
+constexpr std::string_view kLeftovers = "leftovers";  // Items have these facts:
+constexpr Text kLeft{"what"};
+constexpr Text kLeftCure{"cure"};
+
+}  // namespace fact
+
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 
-constexpr int kAncestorsMax = 256;                 // Of a family of processes.
+constexpr int kAncestorsMax = 256;                 // Of a process.
 constexpr int kLookAgainMs = 300;                  // An agent kills its workers long before.
-constexpr std::size_t kListedMax = 8;              // Nobody reads more of them.
-constexpr std::string_view kMark = "DDPRUN_JOB=";  // On whatever a run starts.
+constexpr std::size_t kListedMax = 8;              // More would not be read.
+constexpr std::string_view kMark = "DDPRUN_JOB=";  // In the environment of all that a run starts.
 
 bool is_alive(int pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
 
@@ -34,7 +44,7 @@ bool is_marked(int pid) {
          variables.find('\0' + std::string(kMark)) != std::string::npos;
 }
 
-// Some process above is a ddprun: it will clean up itself.
+// A ddprun among the ancestors will clean up.
 bool is_supervised(int pid) {
   for (int depth = 0; pid > 1 && depth < kAncestorsMax; ++depth) {
     const agent::ProcStat stat = agent::read_proc_stat(pid);
@@ -44,7 +54,7 @@ bool is_supervised(int pid) {
   return false;
 }
 
-void add(Facts& facts, std::string what, std::string cure) {
+void add_leftover(Facts& facts, std::string what, std::string cure) {
   if (facts.list(fact::kLeftovers).size() >= kListedMax) return;
   Facts left;
   left.set(fact::kLeft, std::move(what));
@@ -52,7 +62,6 @@ void add(Facts& facts, std::string what, std::string cure) {
   facts.add(fact::kLeftovers, std::move(left));
 }
 
-// A process whose agent was killed a moment ago is being killed, too: it is looked at twice.
 std::vector<int> orphans() {
   std::vector<int> found;
   for (const int pid : agent::numbered_entries("/proc")) {
@@ -61,6 +70,7 @@ std::vector<int> orphans() {
   return found;
 }
 
+// Looks twice: a process whose agent was killed a moment ago is being killed, too.
 void find_processes(Facts& facts) {
   std::vector<int> left = orphans();
   if (left.empty()) return;
@@ -71,11 +81,11 @@ void find_processes(Facts& facts) {
     const bool stays = std::find(again.begin(), again.end(), pid) != again.end() && !stat.exiting;
     if (!stays) continue;
     const std::string number = std::to_string(pid);
-    add(facts, "pid " + number + " (" + stat.name + ")", "kill " + number);
+    add_leftover(facts, "pid " + number + " (" + stat.name + ")", "kill " + number);
   }
 }
 
-// "ddprun-4711" of job_cgroup_name().
+// The pid in a name such as "ddprun-4711", which job_cgroup_name() makes.
 std::optional<int> pid_in(std::string_view name, std::string_view before) {
   if (!name.starts_with(before)) return std::nullopt;
   name.remove_prefix(before.size());
@@ -94,9 +104,9 @@ void find_cgroups(Facts& facts) {
     const std::string name = entry->path().filename().string();
     const auto pid = pid_in(name, "ddprun-");
     if (pid && !is_alive(*pid)) {
-      // Only folders can be removed there, and only those without folders of their own.
-      add(facts, "cgroup " + name,
-          "find " + entry->path().string() + " -depth -type d -exec rmdir {} +");
+      // Only folders can be removed there, and the innermost must go first.
+      add_leftover(facts, "cgroup " + name,
+                   "find " + entry->path().string() + " -depth -type d -exec rmdir {} +");
     }
   }
 }
@@ -112,17 +122,34 @@ void find_shared_memory(Facts& facts) {
     if (!name.starts_with("torch_")) continue;
     const auto pid = pid_in(name.substr(0, name.find('_', 6)), "torch_");
     if (pid && !is_alive(*pid)) {
-      add(facts, "shared memory " + name, "rm " + entry->path().string());
+      add_leftover(facts, "shared memory " + name, "rm " + entry->path().string());
     }
   }
 }
 
-}  // namespace
-
-void probe_leftovers(const ProbeRequest&, Facts& facts) {
+void gather_leftovers(const ProbeRequest&, Facts& facts) {
   find_processes(facts);
   find_cgroups(facts);
   find_shared_memory(facts);
+}
+
+Findings judge_leftovers(const Facts& facts, const Need&) {
+  Findings findings;
+  for (const Facts& left : facts.list(fact::kLeftovers)) {
+    findings.push_back({.status = Status::kWarn,
+                        .value = left.get_or(fact::kLeft, std::string("something")),
+                        .note = "of a run that is over",
+                        .cure = left.text(fact::kLeftCure)});
+  }
+  if (findings.empty()) findings.push_back({.value = "none"});
+  return findings;
+}
+
+}  // namespace
+
+Subject leftovers_subject() {
+  return {.probe = Probe{"leftovers", 15s, /*fast=*/false, /*alone=*/false, gather_leftovers},
+          .checks = {{"leftovers", judge_leftovers}}};
 }
 
 }  // namespace ddprun::doctor

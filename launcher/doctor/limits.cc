@@ -1,32 +1,39 @@
-// The limits of ulimit, and what else keeps processes from being made.
+// Limits of ulimit, and what else keeps processes from being started.
 
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <charconv>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
-#include "common/system/descriptors.h"
-#include "common/system/random_id.h"
-#include "common/system/variable.h"
-#include "launcher/doctor/fact_names.h"
-#include "launcher/doctor/probes.h"
-#include "launcher/plan/resolve_name.h"
+#include "common/text/figures.h"
+#include "launcher/doctor/subject.h"
 
 namespace ddprun::doctor {
+
+namespace fact {
+
+constexpr std::int64_t kNoLimit = -1;
+
+constexpr Whole kFilesSoft{"files_soft"};
+constexpr Whole kFilesHard{"files_hard"};
+constexpr Whole kLocked{"locked_bytes"};
+constexpr Whole kCore{"core_bytes"};
+constexpr Text kCorePattern{"core_pattern"};
+constexpr Whole kTasksLeft{"tasks_left"};  // Processes and threads that may still be started.
+constexpr Text kTasksBy{"tasks_by"};       // The limit that allows no more of them.
+constexpr Whole kInfiniBand{"infiniband_devices"};
+
+}  // namespace fact
+
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 
 std::int64_t limit(rlim_t value) {
   return value == RLIM_INFINITY ? fact::kNoLimit : static_cast<std::int64_t>(value);
@@ -58,7 +65,7 @@ struct Tasks {
   }
 };
 
-// The kernel does not hold root to ulimit -u.
+// The kernel does not apply ulimit -u to root.
 void tasks_by_user(Tasks& tasks) {
   rlimit processes{};
   if (::geteuid() == 0 || ::getrlimit(RLIMIT_NPROC, &processes) != 0) return;
@@ -76,9 +83,7 @@ std::int64_t entries(const fs::path& folder) {
   return count;
 }
 
-}  // namespace
-
-void probe_limits(const ProbeRequest&, Facts& facts) {
+void gather_limits(const ProbeRequest&, Facts& facts) {
   rlimit value{};
   if (::getrlimit(RLIMIT_NOFILE, &value) == 0) {
     facts.set(fact::kFilesSoft, limit(value.rlim_cur));
@@ -100,62 +105,79 @@ void probe_limits(const ProbeRequest&, Facts& facts) {
   if (!tasks.by.empty()) facts.set(fact::kTasksBy, std::move(tasks.by));
 }
 
-// Shared memory and the temporary folder: how much room there is, and whether it can be written to.
+constexpr std::int64_t kFilesPerWorker = 5;  // Of ddprun's own, see common/system/limits.cc.
+constexpr std::int64_t kFilesOfDdprun = 64;  // Beside them.
+constexpr std::int64_t kFilesUsual = 1'024;  // With fewer, common programs run out of files.
+constexpr std::int64_t kTasksPerWorker = 4;  // The least that starts.
+constexpr std::int64_t kTasksUsual = 64;     // What PyTorch starts: pools, data loaders.
+constexpr std::int64_t kTasksOfDdprun = 16;
+constexpr std::int64_t kLockedEnough = std::int64_t{1} << 30;
 
-namespace {
+std::string for_workers(int workers) { return " for " + number_of(workers, "worker"); }
 
-// Why a file cannot be made and written in `folder`; empty: it can. Nothing is left there.
-std::string why_not_writable(const std::string& folder) {
-  const std::string path = folder + "/ddprun-doctor-" + random_hex(8);
-  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file) return std::strerror(errno);
-  ::unlink(path.c_str());
-  const char block[4096] = {};
-  return ::write(file.get(), block, sizeof block) == sizeof block ? "" : std::strerror(errno);
+Findings judge_open_files(const Facts& facts, const Need& need) {
+  const auto soft = facts.get(fact::kFilesSoft), hard = facts.get(fact::kFilesHard);
+  if (!soft || !hard) return not_measured();
+  const std::int64_t wanted = kFilesPerWorker * need.workers + kFilesOfDdprun;
+  Finding finding{.value = *hard < 0 ? "unlimited" : grouped(*hard)};
+  if (*hard >= 0 && *hard < wanted) {
+    finding.status = Status::kFail;
+    finding.note = "ddprun needs " + grouped(wanted) + for_workers(need.workers);
+    finding.cure = "ulimit -n " + std::to_string(std::max(wanted, kFilesUsual));
+  } else if (*soft >= 0 && *soft < kFilesUsual) {
+    finding.status = Status::kWarn;
+    finding.value = grouped(*soft);
+    finding.note = "few for data loaders";
+    finding.cure = "ulimit -n " + (*hard < 0 ? "65536" : std::to_string(*hard));
+  }
+  return {finding};
 }
 
-std::int64_t bytes(unsigned long blocks, const struct statvfs& room) {
-  return static_cast<std::int64_t>(blocks) * static_cast<std::int64_t>(room.f_frsize);
+Findings judge_processes(const Facts& facts, const Need& need) {
+  const auto left = facts.get(fact::kTasksLeft);
+  if (!left) return not_measured();
+  const std::string by = facts.get_or(fact::kTasksBy, std::string("a limit"));
+  if (*left < 0) return {{.value = "unlimited"}};
+  Finding finding{.value = grouped(*left) + " left"};
+  const bool none = *left < kTasksPerWorker * need.workers + kTasksOfDdprun;
+  if (!none && *left >= kTasksUsual * need.workers) return {finding};
+  finding.status = none ? Status::kFail : Status::kWarn;
+  finding.note = "few" + for_workers(need.workers) + " with their threads; the limit is " + by;
+  const std::int64_t wanted = 4 * kTasksUsual * need.workers;
+  finding.cure = by == "ulimit -u" ? "ulimit -u " + std::to_string(wanted)
+                                   : "raise " + by + " by " + std::to_string(wanted);
+  return {finding};
+}
+
+Findings judge_locked_memory(const Facts& facts, const Need&) {
+  const auto locked = facts.get(fact::kLocked);
+  if (!locked) return not_measured();
+  Finding finding{.value = limit_text(*locked)};
+  if (facts.get_or(fact::kInfiniBand, std::int64_t{0}) == 0) return {finding};
+  if (*locked >= 0 && *locked < kLockedEnough) {
+    finding.status = Status::kFail;
+    finding.note = "NCCL over InfiniBand needs more";
+    finding.cure = "ulimit -l unlimited";
+  }
+  return {finding};
+}
+
+Findings judge_core(const Facts& facts, const Need&) {
+  const auto core = facts.get(fact::kCore);
+  if (!core) return not_measured();
+  const std::string pattern = facts.text(fact::kCorePattern);
+  if (pattern.starts_with('|')) return {{.value = "to a program", .note = pattern.substr(1)}};
+  return {{.value = *core == 0 ? "off" : limit_text(*core)}};
 }
 
 }  // namespace
 
-void probe_storage(const ProbeRequest&, Facts& facts) {
-  struct statvfs room {};
-  if (::statvfs("/dev/shm", &room) == 0) {
-    facts.set(fact::kShmSize, bytes(room.f_blocks, room));
-    facts.set(fact::kShmFree, bytes(room.f_bavail, room));
-  }
-  if (const std::string why = why_not_writable("/dev/shm"); !why.empty()) {
-    facts.set(fact::kShmError, why);
-  }
-  const std::string given = environment_variable("TMPDIR");
-  const std::string folder = given.empty() ? "/tmp" : given;
-  facts.set(fact::kTmp, folder);
-  if (::statvfs(folder.c_str(), &room) == 0) {
-    facts.set(fact::kTmpFree, bytes(room.f_bavail, room));
-    // File systems that make them as they go have no number of them.
-    if (room.f_files > 0) facts.set(fact::kTmpInodes, static_cast<std::int64_t>(room.f_favail));
-    facts.set(fact::kTmpNoExec, std::int64_t{(room.f_flag & ST_NOEXEC) != 0});
-  }
-  if (const std::string why = why_not_writable(folder); !why.empty()) {
-    facts.set(fact::kTmpError, why);
-  }
-}
-
-// What this node's own name means here.
-void probe_names(const ProbeRequest&, Facts& facts) {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return;
-  using Clock = std::chrono::steady_clock;
-  const TimePoint began = Clock::now();
-  std::string addresses;
-  for (const std::string& address : launcher::resolve_name(name.data())) {
-    addresses += (addresses.empty() ? "" : " ") + address;
-  }
-  const std::chrono::duration<double, std::milli> took = Clock::now() - began;
-  facts.set(fact::kOwnAddresses, addresses);
-  facts.set(fact::kNameMs, took.count());
+Subject limits_subject() {
+  return {.probe = Probe{"limits", 5s, /*fast=*/true, /*alone=*/false, gather_limits},
+          .checks = {{"open files", judge_open_files},
+                     {"processes", judge_processes},
+                     {"locked memory", judge_locked_memory},
+                     {"core files", judge_core}}};
 }
 
 }  // namespace ddprun::doctor

@@ -1,7 +1,10 @@
 #include "launcher/doctor/node_facts.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "common/assert.h"
@@ -43,7 +46,7 @@ std::optional<Value> read_value(const Json& json) {
 
 using Values = std::map<std::string, Value, std::less<>>;
 
-// Members that are arrays or objects are not values; the caller has taken what it knows of them.
+// With `nested_too`, skips members that are arrays or objects: the caller reads those.
 bool read_values(const Json& object, Values& values, bool nested_too) {
   for (const auto& [name, member] : object.items()) {
     if (member.is_structured() && nested_too) continue;
@@ -72,13 +75,13 @@ void Facts::set(Text fact, std::string value) {
   values_.insert_or_assign(std::string(fact.name), cut(std::move(value)));
 }
 
-void Facts::set_why(std::string_view subject, std::string reason) {
-  DDPRUN_ASSERT(is_name(subject) && !reason.empty());
-  why_.insert_or_assign(std::string(subject), cut(std::move(reason)));
+void Facts::set_why(std::string_view name, std::string reason) {
+  DDPRUN_ASSERT(is_name(name) && !reason.empty());
+  why_.insert_or_assign(std::string(name), cut(std::move(reason)));
 }
 
-std::string Facts::why(std::string_view subject) const {
-  const auto found = why_.find(subject);
+std::string Facts::why(std::string_view name) const {
+  const auto found = why_.find(name);
   return found == why_.end() ? "" : found->second;
 }
 
@@ -142,6 +145,23 @@ Result<Facts> decode_facts(std::string_view text) {
     }
   }
   return facts;
+}
+
+std::string hash_text(std::string_view bytes) {
+  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15;
+  std::uint64_t hash = kOdd ^ bytes.size();
+  while (!bytes.empty()) {
+    std::uint64_t word = 0;
+    const std::size_t size = bytes.size() < sizeof word ? bytes.size() : sizeof word;
+    std::memcpy(&word, bytes.data(), size);
+    hash = std::rotl((hash ^ word) * kOdd, 29);
+    bytes.remove_prefix(size);
+  }
+  hash = (hash ^ (hash >> 32)) * kOdd;
+  hash ^= hash >> 29;
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
 }
 
 }  // namespace ddprun::doctor

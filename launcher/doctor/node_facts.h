@@ -1,8 +1,8 @@
 #pragma once
-// What was measured on one node: named values, lists of such, and reasons why something could not
-// be measured. A fact that is absent is not known, which is not zero. Facts travel between nodes as
-// one JSON object, and decode_facts() is the only reader of it. Pure. Filled by launcher/doctor,
-// read by the checks. The names are in fact_names.h.
+// What was measured on one node: named values, lists of items with values, and reasons why
+// something could not be measured. An absent fact is unknown, which is not zero. Facts travel
+// between nodes as one JSON object, and decode_facts() is its only reader. Each subject (subject.h)
+// names its own facts, fills them in and reads them. Pure.
 
 #include <cstdint>
 #include <map>
@@ -17,11 +17,11 @@
 namespace ddprun::doctor {
 
 inline constexpr std::size_t kFactsBytesMax = 1024 * 1024;
-inline constexpr std::size_t kValuesMax = 256;      // Of one object.
-inline constexpr std::size_t kListsMax = 16;        // Of a node.
-inline constexpr std::size_t kItemsMax = 4'096;     // Of a list.
+inline constexpr std::size_t kValuesMax = 256;      // Per object.
+inline constexpr std::size_t kListsMax = 16;        // Per node.
+inline constexpr std::size_t kItemsMax = 4'096;     // Per list.
 inline constexpr std::size_t kNameBytesMax = 64;    // Small letters, digits, '_' and '.'.
-inline constexpr std::size_t kTextBytesMax = 1024;  // Longer texts are cut when they are set.
+inline constexpr std::size_t kTextBytesMax = 1024;  // set() cuts longer texts.
 
 // T is std::int64_t, double or std::string.
 template <class T>
@@ -39,7 +39,7 @@ class Facts {
   void set(Whole fact, std::int64_t value) {
     values_.insert_or_assign(std::string(fact.name), value);
   }
-  void set(Real fact, double value);  // What is not finite is not known.
+  void set(Real fact, double value);  // Ignores a value that is not finite.
   void set(Text fact, std::string value);
 
   template <class T>
@@ -56,9 +56,9 @@ class Facts {
 
   std::string text(Fact<std::string> fact) const { return get_or(fact, std::string()); }
 
-  // Why nothing is known of `subject`, as a part of a sentence: "no answer within 2 s".
-  void set_why(std::string_view subject, std::string reason);
-  std::string why(std::string_view subject) const;  // Empty: nothing went wrong.
+  // Why the probe `name` measured nothing, as a part of a sentence: "no answer within 2 s".
+  void set_why(std::string_view name, std::string reason);
+  std::string why(std::string_view name) const;  // Empty: nothing went wrong.
 
   // Items have values only. Asserts that `item` has no lists itself.
   void add(std::string_view list, Facts item);
@@ -79,8 +79,12 @@ class Facts {
 
 std::string encode(const Facts& facts);  // One line.
 
-// Of another node, or of another process: anything may stand there. Names that are not known are
-// kept, for a node may be newer.
+// `text` comes from another node or process and may be damaged. Keeps facts of unknown names,
+// because the other node may be newer.
 Result<Facts> decode_facts(std::string_view text);
+
+// A hash by which nodes find that their files or results differ: 16 hexadecimal digits. It is as
+// fast as memory, and no defence against an attacker.
+std::string hash_text(std::string_view bytes);
 
 }  // namespace ddprun::doctor

@@ -1,3 +1,5 @@
+#include "launcher/doctor/probes.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,7 +15,7 @@
 #include "common/system/child.h"
 #include "common/system/descriptors.h"
 #include "common/text/figures.h"
-#include "launcher/doctor/probes.h"
+#include "launcher/doctor/subject.h"
 
 namespace ddprun::doctor {
 namespace {
@@ -21,35 +23,21 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr Milliseconds kFastLimit = 1'900ms;  // Of all probes of --preflight fast together.
+constexpr Milliseconds kFastLimit = 1'900ms;  // For all probes of --preflight fast together.
+constexpr Milliseconds kExitLimit = 500ms;    // Between a probe's answer and its end.
 
-constexpr Milliseconds kExitLimit = 500ms;  // Between a probe's answer and its end.
-
-constexpr Probe kProbes[] = {
-    {"node", 5s, true, false, probe_node},
-    {"limits", 5s, true, false, probe_limits},
-    {"storage", 5s, true, false, probe_storage},
-    {"cpu", 5s, true, false, probe_cpu},
-    {"names", 8s, true, false, probe_names},
-    {"network", 8s, true, false, probe_network},
-    {"gpu", 15s, true, false, probe_gpu},
-    {"leftovers", 15s, false, false, probe_leftovers},
-    {"program", 15s, false, false, probe_program},
-    {"speed", 15s, false, true, probe_speed},
-};
-
-// A probe that runs, and what it has sent so far.
+// A probe's process, and what it has sent so far.
 struct Running {
   const Probe* probe = nullptr;
   pid_t pid = -1;
   UniqueFd output;
   TimePoint until;
   std::string text = {};
-  std::string why = {};  // It has failed.
+  std::string why = {};  // The probe has failed.
 };
 
 [[noreturn]] void be_probe(const Probe& probe, const ProbeRequest& request, int output) {
-  ::setpgid(0, 0);  // What it starts itself ends with it.
+  ::setpgid(0, 0);  // Processes that the probe starts end with it.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGPIPE, SIG_IGN);
   Facts facts;
@@ -81,13 +69,13 @@ Running start(const Probe& probe, const ProbeRequest& request, TimePoint until) 
   return running;
 }
 
-// Its process group too; it may be about to be made.
+// Kills the process group, too; the probe may be about to make it.
 void end(Running& running) {
   running.output.reset();
   if (running.pid <= 0) return;
   ::kill(-running.pid, SIGKILL);
   ::kill(running.pid, SIGKILL);
-  // Not waited for: one that hangs in the kernel ends when it can, and is init's then.
+  // Does not wait: a process that hangs in the kernel ends when it can, and init reaps it.
   ::waitpid(running.pid, nullptr, WNOHANG);
   running.pid = -1;
 }
@@ -102,7 +90,7 @@ void receive(Running& running) {
   }
   if (running.text.empty()) running.why = "its process died";
   running.output.reset();
-  // Its answer is complete; that a driver does not let it go is no reason to wait for it.
+  // The answer is complete; a driver may keep the process from ending, which need not be awaited.
   int status = 0;
   if (!reap_within(running.pid, kExitLimit, status)) return end(running);
   running.pid = -1;
@@ -114,7 +102,7 @@ void expire(Running& running, TimePoint now, Milliseconds limit) {
   end(running);
 }
 
-// Until all have answered or their time is over.
+// Waits until all probes have answered or their time is over.
 void wait_for(std::vector<Running>& all, Depth depth) {
   for (;;) {
     std::vector<pollfd> polls;
@@ -140,8 +128,10 @@ void wait_for(std::vector<Running>& all, Depth depth) {
 void run_some(Depth depth, bool alone, const ProbeRequest& request, Facts& facts) {
   std::vector<Running> all;
   const TimePoint now = Clock::now();
-  for (const Probe& probe : kProbes) {
-    if (probe.alone != alone || (depth == Depth::kFast && !probe.fast)) continue;
+  for (const Subject& subject : all_subjects()) {
+    if (!subject.probe || subject.probe->alone != alone) continue;
+    const Probe& probe = *subject.probe;
+    if (depth == Depth::kFast && !probe.fast) continue;
     all.push_back(start(probe, request, now + (depth == Depth::kFast ? kFastLimit : probe.limit)));
   }
   wait_for(all, depth);
@@ -158,8 +148,6 @@ void run_some(Depth depth, bool alone, const ProbeRequest& request, Facts& facts
 }
 
 }  // namespace
-
-std::span<const Probe> all_probes() { return kProbes; }
 
 Facts gather_facts_of_node(Depth depth, const ProbeRequest& request) {
   Facts facts;

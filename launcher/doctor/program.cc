@@ -1,5 +1,5 @@
-// ddprun itself, the program that is to be started, the libraries of both, and those that are
-// loaded at run time: their hashes, so that nodes can be compared.
+// Files that should be equal on all nodes: ddprun itself, the program that will be started, the
+// libraries of both, and those that are loaded at run time. Hashes are compared.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -8,9 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -19,22 +18,33 @@
 #include "agent/node/command.h"
 #include "common/system/descriptors.h"
 #include "common/text/words.h"
-#include "launcher/doctor/fact_names.h"
-#include "launcher/doctor/hash.h"
-#include "launcher/doctor/probes.h"
+#include "launcher/doctor/subject.h"
 
 namespace ddprun::doctor {
+
+namespace fact {
+
+constexpr std::string_view kFiles = "files";  // Items have these facts:
+constexpr Text kFileName{"name"};
+constexpr Text kFileVersion{"version"};
+constexpr Text kFileHash{"hash"};
+
+constexpr Text kProgramError{"program_error"};
+
+}  // namespace fact
+
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 
 constexpr std::size_t kLibrariesMax = 256;
 
-// Loaded by programs when they run, so that no list of theirs has them.
+// Programs load these when they run, so that ldd does not list them.
 constexpr const char* kAtRunTime[] = {"libcuda.so.1", "libcudart.so.12", "libcudart.so.13",
                                       "libnccl.so.2", "libibverbs.so.1"};
 
-// Of the whole file; empty: it cannot be read.
+// The hash of the whole file; empty: the file cannot be read.
 std::string hash_of_file(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
@@ -95,7 +105,7 @@ void add_program(const std::string& program, Facts& facts) {
   const auto command =
       agent::resolve_command(request, agent::current_command_context(), agent::PosixFileProbe());
   if (!command) return facts.set(fact::kProgramError, to_string(command.error()));
-  // An interpreter's program stands behind it.
+  // An interpreter's program follows it.
   std::string file = command->front();
   for (const std::string& word : *command) {
     if (word.ends_with(".py")) file = word;
@@ -105,18 +115,93 @@ void add_program(const std::string& program, Facts& facts) {
   add_libraries_of(command->front(), facts);
 }
 
-}  // namespace
-
-void probe_program(const ProbeRequest& request, Facts& facts) {
+void gather_program(const ProbeRequest& request, Facts& facts) {
   add_file(facts, "ddprun's file", "/proc/self/exe");
   if (!request.program.empty()) add_program(request.program, facts);
   std::set<std::string> known;
   for (const Facts& file : facts.list(fact::kFiles)) {
-    known.insert(file.get_or(fact::kFileName, std::string()));
+    known.insert(file.text(fact::kFileName));
   }
   for (const char* name : kAtRunTime) {
     if (!known.contains(name)) add_loaded(name, facts);
   }
+}
+
+Findings judge_program(const Facts& facts, const Need& need) {
+  if (need.program.empty()) {
+    return {{.status = Status::kSkipped,
+             .value = "none given",
+             .note = "ddprun doctor PROGRAM compares it and its libraries between nodes"}};
+  }
+  const std::string error = facts.text(fact::kProgramError);
+  if (!error.empty()) {
+    return {{.status = Status::kFail, .value = need.program, .note = error}};
+  }
+  for (const Facts& file : facts.list(fact::kFiles)) {
+    if (file.text(fact::kFileName) == "program") {
+      return {{.value = need.program + " " + file.text(fact::kFileHash).substr(0, 6)}};
+    }
+  }
+  return not_measured();
+}
+
+// By node: version and the first digits of the hash; "missing" if the node has no such file.
+std::vector<std::string> values_of_file(const Nodes& nodes, const std::string& name) {
+  std::vector<std::string> values;
+  for (const NodeFacts& node : nodes) {
+    std::string value = node.error.empty() ? "missing" : "";
+    for (const Facts& file : node.facts.list(fact::kFiles)) {
+      if (file.text(fact::kFileName) != name) continue;
+      const std::string version = file.text(fact::kFileVersion);
+      const std::string hash = file.text(fact::kFileHash).substr(0, 6);
+      value = version.empty() || hash.empty() ? version + hash : version + " " + hash;
+    }
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+std::string program_error(const Nodes& nodes) {
+  for (const NodeFacts& node : nodes) {
+    if (const std::string error = node.facts.text(fact::kProgramError); !error.empty())
+      return error;
+  }
+  return "";
+}
+
+Rows compare_files(const Nodes& nodes, const Need& need) {
+  Rows rows;
+  std::set<std::string> names;
+  for (const NodeFacts& node : nodes) {
+    for (const Facts& file : node.facts.list(fact::kFiles))
+      names.insert(file.text(fact::kFileName));
+  }
+  if (!need.program.empty()) names.insert("program");
+  for (const std::string& name : names) {
+    const std::vector<std::string> values = values_of_file(nodes, name);
+    Row row = row_of(name, cells_of(values, Status::kFail));
+    if (name == "program" && !program_error(nodes).empty()) {
+      for (Cell& cell : row.cells) {
+        if (cell.value == "missing") cell.status = Status::kFail;
+      }
+      row = row_of(name, std::move(row.cells));
+      row.finding.note = program_error(nodes);
+    } else if (row.finding.status == Status::kFail) {
+      row.finding.note = "ranks that run different code may hang or compute different results";
+      row.finding.cure = name == "program" ? "rsync " + need.program + " to all nodes"
+                                           : "install one version of " + name + " on all nodes";
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace
+
+Subject program_subject() {
+  return {.probe = Probe{"program", 15s, /*fast=*/false, /*alone=*/false, gather_program},
+          .checks = {{"program", judge_program, /*if_several=*/false}},
+          .comparisons = {{Section::kFiles, compare_files}}};
 }
 
 }  // namespace ddprun::doctor

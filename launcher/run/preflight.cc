@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "common/system/log.h"
-#include "launcher/doctor/fact_names.h"
 #include "launcher/doctor/health_screen.h"
+#include "launcher/doctor/network.h"
 #include "launcher/doctor/probes.h"
 
 namespace ddprun::launcher {

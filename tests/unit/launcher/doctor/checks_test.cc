@@ -1,7 +1,7 @@
 // Each defect of one node, planted in the facts of a healthy one, is found under its name, and no
 // other is.
 
-#include "launcher/doctor/checks.h"
+#include "launcher/doctor/subject.h"
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -55,57 +55,60 @@ auto set_text(Text fact, std::string value) {
 }
 auto gpu(Whole fact, std::int64_t value) {
   return [=](Facts& facts) {
-    facts.add(fact::kGpus, healthy_gpu());
+    facts.add("gpus", healthy_gpu());
     Facts sick = healthy_gpu();
     sick.set(fact, value);
-    facts.add(fact::kGpus, sick);
+    facts.add("gpus", sick);
   };
 }
 
 TEST_CASE("Doctor: a healthy node has nothing to cure", "[doctor]") {
   Facts facts = healthy();
   CHECK(bad_rows(report_of_node({"node1", facts}, kNeed)).empty());
-  facts.add(fact::kGpus, healthy_gpu());
+  facts.add("gpus", healthy_gpu());
   CHECK(bad_rows(report_of_node({"node1", facts}, kNeed)).empty());
 }
 
 TEST_CASE("Doctor: each defect of the machine is found under its name", "[doctor]") {
   using enum Status;
   const Defect kDefects[] = {
-      {"few descriptors", set(fact::kFilesHard, 64), "open files", kFail, "ulimit -n"},
-      {"few soft descriptors", set(fact::kFilesSoft, 256), "open files", kWarn,
+      {"few descriptors", set(Whole{"files_hard"}, 64), "open files", kFail, "ulimit -n"},
+      {"few soft descriptors", set(Whole{"files_soft"}, 256), "open files", kWarn,
        "ulimit -n 1048576"},
-      {"no processes", set(fact::kTasksLeft, 20), "processes", kFail, "raise"},
-      {"few processes", set(fact::kTasksLeft, 200), "processes", kWarn, "raise"},
+      {"no processes", set(Whole{"tasks_left"}, 20), "processes", kFail, "raise"},
+      {"few processes", set(Whole{"tasks_left"}, 200), "processes", kWarn, "raise"},
       {"locked memory under InfiniBand",
        [](Facts& facts) {
-         facts.set(fact::kInfiniBand, std::int64_t{1});
-         facts.set(fact::kLocked, std::int64_t{65'536});
+         facts.set(Whole{"infiniband_devices"}, std::int64_t{1});
+         facts.set(Whole{"locked_bytes"}, std::int64_t{65'536});
        },
        "locked memory", kFail, "ulimit -l unlimited"},
-      {"little shared memory", set(fact::kShmSize, 67'108'864), "/dev/shm", kWarn, "remount"},
-      {"hardly any shared memory", set(fact::kShmFree, 1'000'000), "/dev/shm", kFail, "remount"},
-      {"no shared memory", set_text(fact::kShmError, "Read-only file system"), "/dev/shm", kFail,
+      {"little shared memory", set(Whole{"shm_bytes"}, 67'108'864), "/dev/shm", kWarn, "remount"},
+      {"hardly any shared memory", set(Whole{"shm_free_bytes"}, 1'000'000), "/dev/shm", kFail,
+       "remount"},
+      {"no shared memory", set_text(Text{"shm_error"}, "Read-only file system"), "/dev/shm", kFail,
        "mount"},
-      {"full temporary folder", set(fact::kTmpFree, 1'000'000), "TMPDIR", kFail, "/var/tmp"},
-      {"little temporary room", set(fact::kTmpFree, 310'000'000), "TMPDIR", kWarn, "/var/tmp"},
-      {"no inodes", set(fact::kTmpInodes, 3), "TMPDIR", kWarn, "/var/tmp"},
-      {"noexec", set(fact::kTmpNoExec, 1), "TMPDIR", kWarn, "/var/tmp"},
-      {"unwritable", set_text(fact::kTmpError, "Permission denied"), "TMPDIR", kFail, "/var/tmp"},
-      {"little memory", set(fact::kMemoryLeft, 2'000'000'000), "memory", kWarn,
+      {"full temporary folder", set(Whole{"tmp_free_bytes"}, 1'000'000), "TMPDIR", kFail,
+       "/var/tmp"},
+      {"little temporary room", set(Whole{"tmp_free_bytes"}, 310'000'000), "TMPDIR", kWarn,
+       "/var/tmp"},
+      {"no inodes", set(Whole{"tmp_free_inodes"}, 3), "TMPDIR", kWarn, "/var/tmp"},
+      {"noexec", set(Whole{"tmp_noexec"}, 1), "TMPDIR", kWarn, "/var/tmp"},
+      {"unwritable", set_text(Text{"tmp_error"}, "Permission denied"), "TMPDIR", kFail, "/var/tmp"},
+      {"little memory", set(Whole{"memory_left_bytes"}, 2'000'000'000), "memory", kWarn,
        "--nproc-per-node 3"},
-      {"hardly any memory", set(fact::kMemoryLeft, 100'000'000), "memory", kFail, "1"},
-      {"memory that goes bad", set(fact::kMemoryErrors, 2), "memory errors", kFail, "edac"},
-      {"few processors", set(fact::kProcessors, 4), "processors", kWarn, "--nproc-per-node 4"},
-      {"a quota", [](Facts& facts) { facts.set(fact::kQuota, 0.5); }, "processors", kWarn,
+      {"hardly any memory", set(Whole{"memory_left_bytes"}, 100'000'000), "memory", kFail, "1"},
+      {"memory that goes bad", set(Whole{"memory_errors"}, 2), "memory errors", kFail, "edac"},
+      {"few processors", set(Whole{"processors"}, 4), "processors", kWarn, "--nproc-per-node 4"},
+      {"a quota", [](Facts& facts) { facts.set(Real{"cpu_quota"}, 0.5); }, "processors", kWarn,
        "cpu.max"},
-      {"a lazy governor", set_text(fact::kGovernor, "powersave"), "governor", kWarn, "cpupower"},
+      {"a lazy governor", set_text(Text{"governor"}, "powersave"), "governor", kWarn, "cpupower"},
       {"an orphan",
        [](Facts& facts) {
          Facts left;
-         left.set(fact::kLeft, std::string("pid 4711 (train)"));
-         left.set(fact::kLeftCure, std::string("kill 4711"));
-         facts.add(fact::kLeftovers, left);
+         left.set(Text{"what"}, std::string("pid 4711 (train)"));
+         left.set(Text{"cure"}, std::string("kill 4711"));
+         facts.add("leftovers", left);
        },
        "leftovers", kWarn, "kill 4711"},
   };
@@ -115,28 +118,28 @@ TEST_CASE("Doctor: each defect of the machine is found under its name", "[doctor
 TEST_CASE("Doctor: each defect of a GPU names the GPU", "[doctor]") {
   using enum Status;
   const Defect kDefects[] = {
-      {"ECC", gpu(fact::kGpuEcc, 3), "GPU 1", kFail, "CUDA_VISIBLE_DEVICES=0"},
-      {"rows to remap", gpu(fact::kGpuRemap, 1), "GPU 1", kFail, "--gpu-reset"},
-      {"failed remapping", gpu(fact::kGpuRemapFailed, 1), "GPU 1", kFail, "VISIBLE"},
-      {"hot", gpu(fact::kGpuThrottle, 0x40), "GPU 1", kWarn, "PERFORMANCE"},
-      {"power brake", gpu(fact::kGpuThrottle, 0x80), "GPU 1", kWarn, "PERFORMANCE"},
-      {"about to throttle", gpu(fact::kGpuCelsius, 93), "GPU 1", kWarn, "TEMPERATURE"},
-      {"narrow", gpu(fact::kGpuWidth, 8), "GPU 1", kFail, "VISIBLE"},
-      {"NVLink", gpu(fact::kGpuLinksDown, 2), "GPU 1", kFail, "nvlink"},
-      {"prohibited", gpu(fact::kGpuMode, 2), "GPU 1", kFail, "--compute-mode"},
-      {"no GPU answers", set(fact::kGpuDevices, 8), "GPUs", kFail, "nvidia-smi"},
+      {"ECC", gpu(Whole{"ecc_uncorrected"}, 3), "GPU 1", kFail, "CUDA_VISIBLE_DEVICES=0"},
+      {"rows to remap", gpu(Whole{"remap_pending"}, 1), "GPU 1", kFail, "--gpu-reset"},
+      {"failed remapping", gpu(Whole{"remap_failed"}, 1), "GPU 1", kFail, "VISIBLE"},
+      {"hot", gpu(Whole{"throttle"}, 0x40), "GPU 1", kWarn, "PERFORMANCE"},
+      {"power brake", gpu(Whole{"throttle"}, 0x80), "GPU 1", kWarn, "PERFORMANCE"},
+      {"about to throttle", gpu(Whole{"celsius"}, 93), "GPU 1", kWarn, "TEMPERATURE"},
+      {"narrow", gpu(Whole{"pcie_width"}, 8), "GPU 1", kFail, "VISIBLE"},
+      {"NVLink", gpu(Whole{"links_down"}, 2), "GPU 1", kFail, "nvlink"},
+      {"prohibited", gpu(Whole{"compute_mode"}, 2), "GPU 1", kFail, "--compute-mode"},
+      {"no GPU answers", set(Whole{"gpu_devices"}, 8), "GPUs", kFail, "nvidia-smi"},
       {"in use",
        [](Facts& facts) {
          Facts used = healthy_gpu();
-         used.set(fact::kGpuHolders, std::string("pid 12 (python3)"));
-         used.set(fact::kGpuHolder, std::int64_t{12});
-         facts.add(fact::kGpus, used);
+         used.set(Text{"holders"}, std::string("pid 12 (python3)"));
+         used.set(Whole{"holder"}, std::int64_t{12});
+         facts.add("gpus", used);
        },
        "GPU 0", kWarn, "kill 12"},
       {"Xid",
        [](Facts& facts) {
-         facts.add(fact::kGpus, healthy_gpu());
-         facts.set(fact::kGpuXids, std::int64_t{2});
+         facts.add("gpus", healthy_gpu());
+         facts.set(Whole{"gpu_xids"}, std::int64_t{2});
        },
        "Xid", kWarn, "dmesg"},
   };
@@ -146,21 +149,21 @@ TEST_CASE("Doctor: each defect of a GPU names the GPU", "[doctor]") {
 TEST_CASE("Doctor: each defect of a node's network is found under its name", "[doctor]") {
   using enum Status;
   const Defect kDefects[] = {
-      {"a name that is not known", set_text(fact::kOwnAddresses, ""), "own name", kFail, "hosts"},
-      {"a name that means loopback", set_text(fact::kOwnAddresses, "127.0.1.1 ::1"), "own name",
+      {"a name that is not known", set_text(Text{"own_addresses"}, ""), "own name", kFail, "hosts"},
+      {"a name that means loopback", set_text(Text{"own_addresses"}, "127.0.1.1 ::1"), "own name",
        kWarn, "--local-addr"},
-      {"a slow name", [](Facts& facts) { facts.set(fact::kNameMs, 4'200.0); }, "own name", kWarn,
+      {"a slow name", [](Facts& facts) { facts.set(Real{"name_ms"}, 4'200.0); }, "own name", kWarn,
        "hosts"},
-      {"a taken port", set_text(fact::kPortError, "by python3 (pid 7)"), "port 29400", kWarn,
+      {"a taken port", set_text(Text{"port_error"}, "by python3 (pid 7)"), "port 29400", kWarn,
        "HOST:29401"},
-      {"no loopback", set_text(fact::kLoopbackError, "no route"), "loopback", kFail, "lo up"},
+      {"no loopback", set_text(Text{"loopback_error"}, "no route"), "loopback", kFail, "lo up"},
       {"damaged packets",
        [](Facts& facts) {
          Facts bad;
-         bad.set(fact::kInterface, std::string("eth1"));
-         bad.set(fact::kErrors, std::int64_t{5'000});
-         bad.set(fact::kPackets, std::int64_t{1'000'000});
-         facts.add(fact::kInterfaces, bad);
+         bad.set(Text{"interface"}, std::string("eth1"));
+         bad.set(Whole{"errors"}, std::int64_t{5'000});
+         bad.set(Whole{"packets"}, std::int64_t{1'000'000});
+         facts.add("interfaces", bad);
        },
        "eth1", kWarn, "ip -s"},
   };
@@ -175,14 +178,16 @@ TEST_CASE("Doctor: what a probe could not measure is unknown, with its reason", 
   CHECK(exit_code_of(worst_of(report)) == 3);
   CHECK(exit_code_of(Status::kWarn) == 1);
   CHECK(exit_code_of(Status::kSkipped) == 0);
-  facts.set(fact::kFilesHard, std::int64_t{64});
+  facts.set(Whole{"files_hard"}, std::int64_t{64});
   CHECK(exit_code_of(worst_of(report_of_node({"node1", facts}, kNeed))) == 2);
 }
 
 TEST_CASE("Doctor: nothing known is never taken for all well", "[doctor]") {
-  for (const Check& check : all_checks()) {
-    INFO(check.name);
-    CHECK_FALSE(judge(check, Facts(), kNeed).empty());
+  for (const Subject& subject : all_subjects()) {
+    for (const Check& check : subject.checks) {
+      INFO(check.name);
+      CHECK_FALSE(judge(subject, check, Facts(), kNeed).empty());
+    }
   }
   CHECK(exit_code_of(worst_of(report_of_node({"x", Facts()}, kNeed))) >= 2);
 }

@@ -1,7 +1,7 @@
 // Each defect of several nodes together, planted in one of three healthy ones, is found under its
 // name, and the node is named.
 
-#include "launcher/doctor/compare.h"
+#include "launcher/doctor/subject.h"
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -35,9 +35,9 @@ std::string bad_with(const std::function<void(Nodes&)>& plant) {
 void links(NodeFacts& node, const std::vector<Facts>& peers) {
   Facts facts = decode_facts(encode(node.facts)).value();
   Facts without = test::healthy(node.host);
-  without.set(fact::kMeetMs, 0.2);
-  without.set(fact::kMeetAddress, std::string("10.0.0.1"));
-  for (const Facts& peer : peers) without.add(fact::kPeers, peer);
+  without.set(Real{"meet_ms"}, 0.2);
+  without.set(Text{"meet_address"}, std::string("10.0.0.1"));
+  for (const Facts& peer : peers) without.add("peers", peer);
   node.facts = without;
 }
 
@@ -59,18 +59,18 @@ TEST_CASE("Doctor: what should be equal and is not names the odd node", "[doctor
   const auto text = [](std::size_t node, Text fact, const char* value) {
     return [=](Nodes& nodes) { nodes[node].facts.set(fact, std::string(value)); };
   };
-  CHECK(bad_with(text(1, fact::kVersion, "1.2.2")) == "ddprun fail on node2; ");
-  CHECK(bad_with(text(0, fact::kDriver, "550.1")) == "GPU driver warn on node1; ");
-  CHECK(bad_with(text(2, fact::kBits, "fedcba98")) == "same bits warn on node3; ");
-  CHECK(bad_with(text(2, fact::kKernel, "6.9")).empty());
+  CHECK(bad_with(text(1, Text{"version"}, "1.2.2")) == "ddprun fail on node2; ");
+  CHECK(bad_with(text(0, Text{"gpu_driver"}, "550.1")) == "GPU driver warn on node1; ");
+  CHECK(bad_with(text(2, Text{"bits"}, "fedcba98")) == "same bits warn on node3; ");
+  CHECK(bad_with(text(2, Text{"kernel"}, "6.9")).empty());
   CHECK(bad_with([](Nodes& nodes) {
           for (NodeFacts& node : nodes) {
             Facts file;
-            file.set(fact::kFileName, std::string("libnccl.so.2"));
+            file.set(Text{"name"}, std::string("libnccl.so.2"));
             const bool odd = node.host == "node3";
-            file.set(fact::kFileVersion, std::string(odd ? "2.28.9" : "2.30.7"));
-            file.set(fact::kFileHash, std::string(odd ? "aaaa" : "bbbb"));
-            node.facts.add(fact::kFiles, file);
+            file.set(Text{"version"}, std::string(odd ? "2.28.9" : "2.30.7"));
+            file.set(Text{"hash"}, std::string(odd ? "aaaa" : "bbbb"));
+            node.facts.add("files", file);
           }
         }) == "libnccl.so.2 fail on node3; ");
 }
@@ -79,8 +79,8 @@ TEST_CASE("Doctor: a GPU of another kind names its node", "[doctor]") {
   CHECK(bad_with([](Nodes& nodes) {
           for (NodeFacts& node : nodes) {
             Facts gpu = test::healthy_gpu();
-            if (node.host == "node2") gpu.set(fact::kGpuName, std::string("A100"));
-            node.facts.add(fact::kGpus, gpu);
+            if (node.host == "node2") gpu.set(Text{"name"}, std::string("A100"));
+            node.facts.add("gpus", gpu);
           }
         }) == "GPUs of a kind warn on node2; ");
 }
@@ -88,8 +88,8 @@ TEST_CASE("Doctor: a GPU of another kind names its node", "[doctor]") {
 TEST_CASE("Doctor: a clock that is off is named by the middle one", "[doctor]") {
   const auto off = [](std::size_t node, double ms, double doubt) {
     return bad_with([=](Nodes& nodes) {
-      nodes[node].facts.set(fact::kClockOffsetMs, ms);
-      nodes[node].facts.set(fact::kClockDoubtMs, doubt);
+      nodes[node].facts.set(Real{"clock_offset_ms"}, ms);
+      nodes[node].facts.set(Real{"clock_doubt_ms"}, doubt);
     });
   };
   CHECK(off(2, 4'100, 1) == "clock warn on node3; ");
@@ -100,12 +100,12 @@ TEST_CASE("Doctor: a clock that is off is named by the middle one", "[doctor]") 
 
 TEST_CASE("Doctor: who does not reach whom is named", "[doctor]") {
   CHECK(bad_with([](Nodes& nodes) {
-          nodes[2].facts.set(fact::kMeetError, std::string("refused"));
+          nodes[2].facts.set(Text{"meet_error"}, std::string("refused"));
         }) == "reaches :29517 fail on node3; ");
   CHECK(bad_with([](Nodes& nodes) {
           Facts peer = link_to("node3");
-          peer.set(fact::kPeerError, std::string("no answer"));
-          nodes[1].facts.add(fact::kPeers, peer);
+          peer.set(Text{"error"}, std::string("no answer"));
+          nodes[1].facts.add("peers", peer);
         }) == "reach each other fail on node2; ");
   CHECK(bad_with([](Nodes& nodes) {
           nodes[1].facts = {};
@@ -121,13 +121,13 @@ TEST_CASE("Doctor: a slow or lossy link is that of the node that has no other", 
         }) == "to each other warn on node3; ");
   CHECK(bad_with([](Nodes& nodes) {
           Facts peer = link_to("node1");
-          peer.set(fact::kPeerAgain, std::int64_t{900});
-          nodes[1].facts.add(fact::kPeers, peer);
+          peer.set(Whole{"segments_again"}, std::int64_t{900});
+          nodes[1].facts.add("peers", peer);
         }) == "packet loss warn on node2; ");
   CHECK(bad_with([](Nodes& nodes) {
           Facts peer = link_to("node1");
-          peer.set(fact::kPeerAgain, std::int64_t{12});  // A loaded machine repeats some.
-          nodes[1].facts.add(fact::kPeers, peer);
+          peer.set(Whole{"segments_again"}, std::int64_t{12});  // A loaded machine repeats some.
+          nodes[1].facts.add("peers", peer);
         }).empty());
 }
 
@@ -149,29 +149,29 @@ TEST_CASE("Doctor: a node slower than its peers is named", "[doctor]") {
   const auto real = [](Real fact, double value) {
     return bad_with([=](Nodes& nodes) { nodes[1].facts.set(fact, value); });
   };
-  CHECK(real(fact::kChunkMs, 2.2) == "computing warn on node2; ");
-  CHECK(real(fact::kMemoryGbS, 4.0) == "memory speed warn on node2; ");
-  CHECK(real(fact::kChunkMs, 0.5).empty());
-  CHECK(real(fact::kChunkMs, 1.5).empty());
+  CHECK(real(Real{"chunk_ms"}, 2.2) == "computing warn on node2; ");
+  CHECK(real(Real{"memory_gb_s"}, 4.0) == "memory speed warn on node2; ");
+  CHECK(real(Real{"chunk_ms"}, 0.5).empty());
+  CHECK(real(Real{"chunk_ms"}, 1.5).empty());
 }
 
 TEST_CASE("Doctor: another MTU than the others' names its node", "[doctor]") {
   CHECK(bad_with([](Nodes& nodes) {
           NodeFacts odd{"node2", {}};
           Facts interface;
-          interface.set(fact::kInterface, std::string("eth0"));
-          interface.set(fact::kAddress, std::string("10.9.9.9"));
-          interface.set(fact::kMtu, std::int64_t{9'000});
-          nodes[1].facts.add(fact::kInterfaces, interface);
-          nodes[1].facts.set(fact::kMeetAddress, std::string("10.9.9.9"));
+          interface.set(Text{"interface"}, std::string("eth0"));
+          interface.set(Text{"address"}, std::string("10.9.9.9"));
+          interface.set(Whole{"mtu"}, std::int64_t{9'000});
+          nodes[1].facts.add("interfaces", interface);
+          nodes[1].facts.set(Text{"meet_address"}, std::string("10.9.9.9"));
         }) == "MTU warn on node2; ");
 }
 
 TEST_CASE("Doctor: a defect of one node stands in its row and names it", "[doctor]") {
-  CHECK(bad_with([](Nodes& nodes) { nodes[1].facts.set(fact::kFilesHard, std::int64_t{64}); }) ==
+  CHECK(bad_with([](Nodes& nodes) { nodes[1].facts.set(Whole{"files_hard"}, std::int64_t{64}); }) ==
         "open files fail on node2; ");
   CHECK(bad_with([](Nodes& nodes) {
-          for (NodeFacts& node : nodes) node.facts.set(fact::kFilesHard, std::int64_t{64});
+          for (NodeFacts& node : nodes) node.facts.set(Whole{"files_hard"}, std::int64_t{64});
         }) == "open files fail ; ");
 }
 
@@ -179,13 +179,13 @@ TEST_CASE("Doctor: the program must be on all nodes", "[doctor]") {
   Nodes nodes = healthy_nodes();
   for (NodeFacts& node : nodes) {
     if (node.host == "node2") {
-      node.facts.set(fact::kProgramError, std::string("there is no program 'train'"));
+      node.facts.set(Text{"program_error"}, std::string("there is no program 'train'"));
       continue;
     }
     Facts file;
-    file.set(fact::kFileName, std::string("program"));
-    file.set(fact::kFileHash, std::string("abcdef0123"));
-    node.facts.add(fact::kFiles, file);
+    file.set(Text{"name"}, std::string("program"));
+    file.set(Text{"hash"}, std::string("abcdef0123"));
+    node.facts.add("files", file);
   }
   Need need = kNeed;
   need.program = "train";

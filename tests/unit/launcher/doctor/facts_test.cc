@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "launcher/doctor/doctor_options.h"
-#include "launcher/doctor/fact_names.h"
 #include "tests/fuzz/launcher/facts_fuzz.h"
 #include "tests/unit/launcher/doctor/healthy.h"
 
@@ -17,9 +16,9 @@ TEST_CASE("Facts: what was written is read, with types", "[doctor]") {
   const auto read = decode_facts(encode(facts));
   REQUIRE(read.has_value());
   CHECK(*read == facts);
-  CHECK(read->get(fact::kHost) == "node1");
-  CHECK(read->get(fact::kLoopback) == 3.0);
-  CHECK_FALSE(read->get(fact::kKernel));
+  CHECK(read->get(Text{"host"}) == "node1");
+  CHECK(read->get(Real{"loopback_gb_s"}) == 3.0);
+  CHECK_FALSE(read->get(Text{"kernel"}));
   CHECK_FALSE(read->get(Whole{"host"}));  // Of another type.
   CHECK(read->why("gpu") == "no answer within 15 s");
   CHECK(read->why("cpu").empty());
@@ -27,19 +26,19 @@ TEST_CASE("Facts: what was written is read, with types", "[doctor]") {
 
 TEST_CASE("Facts: what is not finite is not known, long texts are cut", "[doctor]") {
   Facts facts;
-  facts.set(fact::kLoopback, std::numeric_limits<double>::infinity());
-  CHECK_FALSE(facts.get(fact::kLoopback));
-  facts.set(fact::kHost, std::string(5'000, 'h'));
-  CHECK(facts.get(fact::kHost)->size() == kTextBytesMax);
+  facts.set(Real{"loopback_gb_s"}, std::numeric_limits<double>::infinity());
+  CHECK_FALSE(facts.get(Real{"loopback_gb_s"}));
+  facts.set(Text{"host"}, std::string(5'000, 'h'));
+  CHECK(facts.get(Text{"host"})->size() == kTextBytesMax);
 }
 
 TEST_CASE("Facts: newer ones win, lists are appended", "[doctor]") {
   Facts a = test::healthy(), b;
-  b.set(fact::kHost, std::string("other"));
-  b.add(fact::kInterfaces, Facts());
+  b.set(Text{"host"}, std::string("other"));
+  b.add("interfaces", Facts());
   a.merge(b);
-  CHECK(a.get(fact::kHost) == "other");
-  CHECK(a.list(fact::kInterfaces).size() == 2);
+  CHECK(a.get(Text{"host"}) == "other");
+  CHECK(a.list("interfaces").size() == 2);
   CHECK(a.list("nothing").empty());
 }
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "launcher/doctor/finding.h"
+#include "common/text/figures.h"
 #include "tests/unit/launcher/doctor/healthy.h"
 
 namespace ddprun::doctor {
@@ -12,9 +12,9 @@ namespace {
 
 HealthReport spoiled() {
   Facts facts = test::healthy();
-  facts.set(fact::kInfiniBand, std::int64_t{1});
-  facts.set(fact::kLocked, std::int64_t{65'536});
-  facts.set(fact::kTmpFree, std::int64_t{310'000'000});
+  facts.set(Whole{"infiniband_devices"}, std::int64_t{1});
+  facts.set(Whole{"locked_bytes"}, std::int64_t{65'536});
+  facts.set(Whole{"tmp_free_bytes"}, std::int64_t{310'000'000});
   HealthReport report = report_of_node({"node1", facts}, {.workers = 8});
   report.took_ms = 900;
   return report;
@@ -57,8 +57,8 @@ TEST_CASE("Screen: a cure that does not fit stands on a line of its own", "[doct
 
 TEST_CASE("Screen: of several nodes what is wrong comes first, the rest is folded", "[doctor]") {
   auto nodes = test::healthy_nodes();
-  nodes[1].facts.set(fact::kClockOffsetMs, 4'100.0);
-  nodes[1].facts.set(fact::kFilesHard, std::int64_t{64});
+  nodes[1].facts.set(Real{"clock_offset_ms"}, 4'100.0);
+  nodes[1].facts.set(Whole{"files_hard"}, std::int64_t{64});
   HealthReport report = report_of_nodes(nodes, {.workers = 8, .several = true});
   const std::string text = screen(report, {});
   CHECK_THAT(text, Catch::Contains("                     node1      node2    node3\n"
@@ -114,9 +114,9 @@ TEST_CASE("Warnings: the worst comes first, in one sentence with its cure", "[do
 }
 
 TEST_CASE("Amounts: numbers as people read them", "[doctor]") {
-  CHECK(count_text(0) == "0");
-  CHECK(count_text(999) == "999");
-  CHECK(count_text(-1'048'576) == "-1,048,576");
+  CHECK(grouped(0) == "0");
+  CHECK(grouped(999) == "999");
+  CHECK(grouped(-1'048'576) == "-1,048,576");
   CHECK(bytes_text(310'000'000) == "310 MB");
   CHECK(limit_text(65'536) == "64 KiB");
   CHECK(limit_text(-1) == "unlimited");

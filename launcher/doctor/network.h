@@ -1,0 +1,33 @@
+#pragma once
+// What is measured between two nodes, and the facts of the network that other files read. The far
+// ends of `doctor --hosts` call these functions when they are asked to (doctor.h).
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launcher/doctor/node_facts.h"
+#include "launcher/doctor/tcp_link.h"
+
+namespace ddprun::doctor {
+
+namespace fact {
+
+inline constexpr Whole kPort{"port"};                 // Checked to be free.
+inline constexpr Whole kListening{"listening_port"};  // Where the node serves links.
+inline constexpr Text kMeetAddress{"meet_address"};   // The node's, as the endpoint sees it.
+
+}  // namespace fact
+
+// Serves links on any port and, as the endpoint where the nodes meet, on `endpoint` if it is not 0.
+Facts serve_links(std::uint16_t endpoint, const std::string& nonce,
+                  std::vector<LinkServer>& servers);
+
+// Connects to the endpoint.
+Facts meet(const Address& endpoint, const std::string& nonce);
+
+// Connects to the node `name`, and sends data if `request` has a time for it.
+Facts link_to(const std::string& name, const Address& address, const std::string& nonce,
+              const LinkRequest& request);
+
+}  // namespace ddprun::doctor
