@@ -16,21 +16,20 @@
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
+#include "common/system/poll.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
 #include "launcher/guard/guardian.h"
 #include "launcher/guard/keeper.h"
-#include "launcher/hosts/control_stdin.h"
+#include "launcher/guard/scratch.h"
+#include "launcher/hosts/fleet.h"
 #include "launcher/hosts/host_watch.h"
-#include "launcher/hosts/orders.h"
-#include "launcher/hosts/ssh_node.h"
 #include "launcher/options/hosts.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/gather_facts.h"
 #include "launcher/plan/resolve_name.h"
-#include "launcher/guard/scratch.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -103,9 +102,8 @@ void DiscoveryScript::read_errors() {
 
 std::optional<HostListing> DiscoveryScript::serve() {
   if (!runs()) return std::nullopt;
-  // Asked before the pipes are read: what it wrote until its end is there by then.
-  pollfd ended{process_.pidfd.get(), POLLIN, 0};
-  const bool is_over = ::poll(&ended, 1, 0) > 0;
+  // Read before the pipes: what the script wrote until its end is there by then.
+  const bool is_over = is_readable(process_.pidfd.get());
   read_output();
   read_errors();
   if (!is_over && !listing_.is_too_long) return std::nullopt;
@@ -128,8 +126,7 @@ void DiscoveryScript::kill() {
 // Does not wait: a file system that hangs may keep it from ending.
 bool DiscoveryScript::reap_killed() {
   if (killed_.pid == 0) return true;
-  pollfd ended{killed_.pidfd.get(), POLLIN, 0};
-  if (::poll(&ended, 1, 0) <= 0) return false;
+  if (!is_readable(killed_.pidfd.get())) return false;
   (void)reap(killed_);
   killed_ = PipedProcess();
   return true;
@@ -139,7 +136,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-using State = RemoteNode::State;
 
 constexpr Milliseconds kJoinTimeout = 600s;  // As the daemon's.
 
@@ -171,7 +167,8 @@ class DiscoveryRun {
   explicit DiscoveryRun(const Meeting& meeting)
       : meeting_(meeting),
         script_(meeting.options.host_discovery),
-        watch_(rules_of(meeting.options), Clock::now()) {}
+        watch_(rules_of(meeting.options), Clock::now()),
+        fleet_(meeting.options.ssh, meeting.facts) {}
 
   int run();
 
@@ -182,35 +179,31 @@ class DiscoveryRun {
   void act(const HostWatch::StartNode& start);
   void act(const HostWatch::OrderNode& order);
   void act(const HostWatch::WithdrawNode& withdraw);
-  void act(const HostWatch::KillNode& kill) { kill_node(kill.host); }
+  void act(const HostWatch::KillNode& kill);
   void act(const HostWatch::Say& say);
   void act(const HostWatch::End& end) { exit_code_ = end.exit_code; }
-  void kill_node(const std::string& host);
-  void wait();
-  void look();
-  void look_at_nodes();
+  void wait() const;
+  void serve();
   void pass_signals_on();
 
   const Meeting& meeting_;
-  const std::string nonce_ = random_hex(8);
-  const std::string self_ = own_program();
   DiscoveryScript script_;
   HostWatch watch_;
-  std::map<std::string, std::unique_ptr<SshNode>> nodes_;
+  Fleet fleet_;
   std::deque<HostWatch::Event> events_;  // Not taken yet.
-  UniqueFd signals_;
   std::optional<int> exit_code_;
 };
 
 int DiscoveryRun::run() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // Then the nodes find their input ended.
-  auto signals = signals_to_pass_on();
-  if (!signals) return log::error(to_string(signals.error())), kExitFailed;
-  signals_ = std::move(*signals);
+  if (const auto taken = fleet_.take_signals(); !taken) {
+    log::error(to_string(taken.error()));
+    return kExitFailed;
+  }
   step(HostWatch::Tick{});
   while (!exit_code_) {
     if (events_.empty()) wait();
-    look();
+    serve();
     if (events_.empty()) events_.emplace_back(HostWatch::Tick{});
     while (!events_.empty() && !exit_code_) {
       const HostWatch::Event event = std::move(events_.front());
@@ -218,7 +211,7 @@ int DiscoveryRun::run() {
       step(event);
     }
   }
-  for (const auto& [host, node] : nodes_) node->kill();
+  fleet_.kill();
   return *exit_code_;
 }
 
@@ -238,41 +231,33 @@ void DiscoveryRun::act(const HostWatch::AskScript&) {
 }
 
 void DiscoveryRun::act(const HostWatch::StartNode& start) {
-  const auto argv = far_end_command(start.host, meeting_.options.ssh, meeting_.facts);
-  auto process = start_piped(argv);
-  if (!process) {
-    const std::string why = to_string(process.error());
-    events_.emplace_back(HostWatch::NodeEnded{start.host.name, std::nullopt, why});
-    return;
-  }
-  nodes_[start.host.name] = std::make_unique<SshNode>(start.host, self_, std::move(*process));
+  const auto started = fleet_.start(start.host);
+  if (started) return;
+  const std::string why = to_string(started.error());
+  events_.emplace_back(HostWatch::NodeEnded{start.host.name, std::nullopt, why});
 }
 
 void DiscoveryRun::act(const HostWatch::OrderNode& order) {
-  SshNode& node = *nodes_.at(order.host);
-  Orders orders{.nonce = nonce_,
-                .token = meeting_.token,
-                .working_folder = std::filesystem::current_path(),
-                .argv = node_argv(meeting_.options, meeting_.place, node.host, std::nullopt),
-                .environment = carried_environment(meeting_.options, meeting_.environment)};
-  const std::string body = encode(orders);
-  if (body.size() > kOrdersBytesMax) {
-    log::error("the command line and the variables are longer than ssh's input can carry");
-    exit_code_ = kExitUsage;
-    return;
-  }
-  node.queue(body);
-  node.remote.ordered(nonce_);
+  SshNode* node = fleet_.find(order.host);
+  DDPRUN_ASSERT(node);
+  const Options& options = meeting_.options;
+  const bool fits =
+      fleet_.order(*node, {.nonce = {},
+                           .token = meeting_.token,
+                           .working_folder = std::filesystem::current_path(),
+                           .argv = node_argv(options, meeting_.place, node->host, std::nullopt),
+                           .environment = carried_environment(options, meeting_.environment)});
+  if (fits) return;
+  log::error("the command line and the variables are longer than ssh's input can carry");
+  exit_code_ = kExitUsage;
 }
 
 void DiscoveryRun::act(const HostWatch::WithdrawNode& withdraw) {
-  if (const auto found = nodes_.find(withdraw.host); found != nodes_.end()) {
-    found->second->queue(std::string(kWithdrawn));
-  }
+  if (SshNode* node = fleet_.find(withdraw.host)) node->queue(std::string(kWithdrawn));
 }
 
-void DiscoveryRun::kill_node(const std::string& host) {
-  if (const auto found = nodes_.find(host); found != nodes_.end()) found->second->kill();
+void DiscoveryRun::act(const HostWatch::KillNode& kill) {
+  if (SshNode* node = fleet_.find(kill.host)) node->kill();
 }
 
 void DiscoveryRun::act(const HostWatch::Say& say) {
@@ -282,52 +267,31 @@ void DiscoveryRun::act(const HostWatch::Say& say) {
   if (say.level == kError) log::error(say.text);
 }
 
-// Until something can be read, written or reaped, or a deadline passes.
-void DiscoveryRun::wait() {
-  std::vector<pollfd> polls{{signals_.get(), POLLIN, 0}};
+void DiscoveryRun::wait() const {
+  std::vector<pollfd> polls;
   script_.add_polls(polls);
-  for (const auto& [host, node] : nodes_) node->add_polls(polls);
-  int timeout = -1;
-  if (const auto next = watch_.next_deadline()) {
-    const auto left = std::chrono::ceil<Milliseconds>(*next - Clock::now());
-    timeout = static_cast<int>(std::clamp<long>(left.count(), 0, 60'000));
-  }
-  ::poll(polls.data(), polls.size(), timeout);
+  fleet_.wait(watch_.next_deadline(), std::move(polls));
 }
 
-void DiscoveryRun::look() {
+void DiscoveryRun::serve() {
   pass_signals_on();
-  look_at_nodes();
+  for (const Fleet::News& news : fleet_.serve()) {
+    const std::string host = news.node->host.name;
+    if (news.is_ready) events_.emplace_back(HostWatch::NodeReady{host});
+    if (!news.has_ended) continue;
+    const auto code = news.node->remote.exit_code();
+    events_.emplace_back(HostWatch::NodeEnded{host, code, code ? "" : news.node->remote.why()});
+    fleet_.remove(*news.node);
+  }
   if (auto listing = script_.serve()) events_.emplace_back(HostWatch::Listed{std::move(*listing)});
 }
 
-void DiscoveryRun::look_at_nodes() {
-  for (auto it = nodes_.begin(); it != nodes_.end();) {
-    SshNode& node = *it->second;
-    const bool was_connecting = node.remote.state() == State::kConnecting;
-    const bool has_ended = node.serve();
-    if (was_connecting && node.remote.state() == State::kReady) {
-      events_.emplace_back(HostWatch::NodeReady{it->first});
-    }
-    if (!has_ended) {
-      ++it;
-      continue;
-    }
-    const auto code = node.remote.exit_code();
-    events_.emplace_back(HostWatch::NodeEnded{it->first, code, code ? "" : node.remote.why()});
-    it = nodes_.erase(it);
-  }
-}
-
 void DiscoveryRun::pass_signals_on() {
-  const auto next = [this] { return read_signal(signals_.get()); };
+  const auto next = [this] { return fleet_.next_signal(); };
   for (auto received = next(); received.signal != 0; received = next()) {
     const int signal = received.signal;
     const bool now = received.origin == Origin::kNow;
-    for (const auto& [host, node] : nodes_) {
-      if (node->remote.state() != State::kRunning) continue;
-      node->queue(now ? std::string(kKillNow) : encode_signal(signal));
-    }
+    fleet_.pass_on(signal, now);
     const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
     if (ends) events_.emplace_back(HostWatch::Interrupted{.signal = signal, .now = now});
   }

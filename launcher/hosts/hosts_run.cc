@@ -1,10 +1,8 @@
 #include "launcher/hosts/hosts_run.h"
 
-#include <poll.h>
-
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
-#include <memory>
 
 #include "common/exit_status.h"
 #include "common/system/limits.h"
@@ -12,9 +10,8 @@
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
-#include "launcher/hosts/control_stdin.h"
-#include "launcher/hosts/orders.h"
-#include "launcher/hosts/ssh_node.h"
+#include "launcher/guard/guardian_policy.h"
+#include "launcher/hosts/fleet.h"
 #include "launcher/options/hosts.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
@@ -27,121 +24,96 @@ using Clock = std::chrono::steady_clock;
 using State = RemoteNode::State;
 
 constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the connection alone.
-constexpr Milliseconds kGoodbyeLimit = 5s;   // For those that never got orders.
+constexpr Milliseconds kGoodbyeLimit = 5s;   // For far ends that never got orders.
 constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
-constexpr int kImpatientMax = 2;  // So often in vain: the nodes are left to end by themselves.
+constexpr int kImpatientMax = 2;  // After so many signals in vain, the nodes end by themselves.
 
+// Decides once when the hosts have answered or failed, gives orders to those that are ready, and
+// ends as their nodes end.
 class HostsRun {
  public:
   HostsRun(const Options& options, const MachineFacts& facts, const Environment& environment,
            std::string token)
-      : options_(options), facts_(facts), environment_(environment), token_(std::move(token)) {}
+      : options_(options),
+        environment_(environment),
+        token_(std::move(token)),
+        fleet_(options.ssh, facts) {}
 
   Result<int> run();
 
  private:
   Result<void> start_all();
-  void wait();
-  void handle_signals();
+  std::optional<TimePoint> next_deadline() const;
   void forward(ReceivedSignal received);
-  void serve(SshNode& node);
+  void note_end(const SshNode& node);
   void decide();
   void give_up();
   void order_all(const std::vector<SshNode*>& ready);
-  void kill_all();
   void enforce_deadlines();
   int exit_code() const;
-  bool any(State state) const;
-  bool all_ended() const;
 
   const Options& options_;
-  const MachineFacts& facts_;
   const Environment& environment_;
   const std::string token_;
-  std::string nonce_ = random_hex(8);
-  std::vector<std::unique_ptr<SshNode>> nodes_;
-  UniqueFd signals_;
+  Fleet fleet_;
   TimePoint connect_until_ = Clock::now() + kConnectLimit;
   std::optional<TimePoint> kill_at_;
   bool decided_ = false;
   Impatience impatience_;
   int impatient_ = 0;            // Signals that meant "now".
-  std::optional<int> own_code_;  // Ended by us, not by the run.
+  std::optional<int> own_code_;  // This process ended the run.
   int first_code_ = 0;           // Of the first node that ended with another than 0.
 };
 
-bool HostsRun::any(State state) const {
-  return std::any_of(nodes_.begin(), nodes_.end(),
-                     [&](const auto& node) { return node->remote.state() == state; });
-}
-
-bool HostsRun::all_ended() const {
-  return std::all_of(nodes_.begin(), nodes_.end(),
-                     [](const auto& node) { return node->remote.state() == State::kEnded; });
-}
-
 Result<void> HostsRun::start_all() {
   const Limits before = raise_soft_limits();
-  const std::string self = own_program();
   for (const HostEntry& host : options_.hosts) {
-    auto process = start_piped(far_end_command(host, options_.ssh, facts_));
-    if (!process) return process.error();
-    set_soft_limits(process->pid, before);  // Nothing looks at them before its orders come.
-    nodes_.push_back(std::make_unique<SshNode>(host, self, std::move(*process)));
+    if (const auto started = fleet_.start(host, before); !started) return started.error();
   }
   return {};
 }
 
 Result<int> HostsRun::run() {
-  auto signals = signals_to_pass_on();
-  if (!signals) return signals.error();
-  signals_ = std::move(*signals);
+  if (const auto taken = fleet_.take_signals(); !taken) return taken.error();
   if (const auto started = start_all(); !started) {
-    kill_all();
+    fleet_.kill();
     return started.error();
   }
-  while (!all_ended()) {
-    wait();
-    handle_signals();
-    for (const auto& node : nodes_) serve(*node);
-    if (!decided_ && !any(State::kConnecting)) decide();
+  while (!fleet_.all_ended()) {
+    fleet_.wait(next_deadline());
+    const auto next = [this] { return fleet_.next_signal(); };
+    for (auto received = next(); received.signal != 0; received = next()) forward(received);
+    for (const Fleet::News& news : fleet_.serve()) {
+      if (news.has_ended) note_end(*news.node);
+    }
+    if (!decided_ && !fleet_.any(State::kConnecting)) decide();
     enforce_deadlines();
   }
   return exit_code();
 }
 
-// Until something can be read, written or reaped, or a deadline passes.
-void HostsRun::wait() {
-  std::vector<pollfd> polls{{signals_.get(), POLLIN, 0}};
-  for (const auto& node : nodes_) node->add_polls(polls);
-  std::optional<TimePoint> next = kill_at_;
-  if (!decided_ && (!next || connect_until_ < *next)) next = connect_until_;
-  int timeout = -1;
-  if (next) {
-    const auto left = std::chrono::ceil<Milliseconds>(*next - Clock::now());
-    timeout = static_cast<int>(std::clamp<long>(left.count(), 0, 60'000));
-  }
-  ::poll(polls.data(), polls.size(), timeout);
+std::optional<TimePoint> HostsRun::next_deadline() const {
+  const bool connects_first = !decided_ && (!kill_at_ || connect_until_ < *kill_at_);
+  return connects_first ? connect_until_ : kill_at_;
 }
 
-void HostsRun::serve(SshNode& node) {
-  if (!node.serve()) return;
+void HostsRun::note_end(const SshNode& node) {
   const auto code = node.remote.exit_code();
   if (first_code_ == 0 && code) first_code_ = *code;
   if (node.remote.was_lost()) log::warning(node.remote.why());
 }
 
-// Everybody has answered or failed: enough of them?
+// Each host has answered or failed. Are enough of them ready?
 void HostsRun::decide() {
   decided_ = true;
   std::vector<SshNode*> ready;
-  for (const auto& node : nodes_) {
+  for (const auto& node : fleet_.nodes()) {
     if (node->remote.state() == State::kReady) ready.push_back(node.get());
   }
-  const int all = static_cast<int>(nodes_.size());
+  const int all = static_cast<int>(fleet_.nodes().size());
   const int needed = options_.nnodes ? options_.nnodes->min : all;
   const bool enough = static_cast<int>(ready.size()) >= needed && !own_code_;
-  for (const auto& node : nodes_) {
+  for (const auto& node : fleet_.nodes()) {
     if (!node->remote.never_ran() || own_code_) continue;
     enough ? log::warning(node->remote.why()) : log::error(node->remote.why());
   }
@@ -150,7 +122,7 @@ void HostsRun::decide() {
 
 void HostsRun::give_up() {
   if (!own_code_) own_code_ = kExitRendezvous;
-  for (const auto& node : nodes_) node->hang_up();
+  fleet_.hang_up();
   kill_at_ = Clock::now() + kGoodbyeLimit;
 }
 
@@ -160,29 +132,19 @@ void HostsRun::order_all(const std::vector<SshNode*>& ready) {
   if (options_.rdzv_endpoint) meeting.endpoint = *options_.rdzv_endpoint;
   meeting.run_id = options_.rdzv_id.value_or("hosts-" + random_hex(4));
   meeting.nodes = static_cast<int>(ready.size());
-  Orders orders{.nonce = nonce_,
+  Orders orders{.nonce = {},
                 .token = token_,
-                .working_folder = {},
+                .working_folder = std::filesystem::current_path(),
                 .argv = {},
                 .environment = carried_environment(options_, environment_)};
-  orders.working_folder = std::filesystem::current_path();
   int node_rank = 0;
   for (SshNode* node : ready) {
     orders.argv = node_argv(options_, meeting, node->host, node_rank++);
-    const std::string body = encode(orders);
-    if (body.size() > kOrdersBytesMax) {
-      log::error("the command line and the variables are longer than --hosts can carry");
-      own_code_ = kExitUsage;
-      return give_up();
-    }
-    node->queue(body);
-    node->remote.ordered(nonce_);
+    if (fleet_.order(*node, orders)) continue;
+    log::error("the command line and the variables are longer than --hosts can carry");
+    own_code_ = kExitUsage;
+    return give_up();
   }
-}
-
-void HostsRun::handle_signals() {
-  const auto next = [this] { return read_signal(signals_.get()); };
-  for (auto received = next(); received.signal != 0; received = next()) forward(received);
 }
 
 void HostsRun::forward(ReceivedSignal received) {
@@ -192,40 +154,32 @@ void HostsRun::forward(ReceivedSignal received) {
   if (now) ++impatient_;
   if (ends && (impatient_ >= kImpatientMax || !decided_)) {
     own_code_ = exit_code_of_signal(signal);
-    return kill_all();
+    return fleet_.kill();
   }
-  for (const auto& node : nodes_) {
-    if (node->remote.state() != State::kRunning) continue;
-    node->queue(now ? std::string(kKillNow) : encode_signal(signal));
-  }
+  fleet_.pass_on(signal, now);
   if (ends && !kill_at_) kill_at_ = Clock::now() + options_.shutdown_timeout + kStopSlack;
-}
-
-// Of ssh only: whoever listens at its far end sees that the connection is gone, and ends.
-void HostsRun::kill_all() {
-  for (const auto& node : nodes_) node->kill();
 }
 
 void HostsRun::enforce_deadlines() {
   if (!decided_ && Clock::now() >= connect_until_) {
-    for (const auto& node : nodes_) {
+    for (const auto& node : fleet_.nodes()) {
       if (node->remote.state() == State::kConnecting) node->kill();
     }
     connect_until_ = Clock::now() + kConnectLimit;  // They are reaped long before.
   }
   if (kill_at_ && Clock::now() >= *kill_at_) {
     kill_at_.reset();
-    kill_all();
+    fleet_.kill();
   }
 }
 
 int HostsRun::exit_code() const {
   if (own_code_) return *own_code_;
   if (first_code_ != 0) return first_code_;
-  const bool none_told = std::none_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
-    return node->remote.exit_code().has_value();
-  });
-  return none_told ? kExitFailed : kExitOk;
+  const bool none_known =
+      std::none_of(fleet_.nodes().begin(), fleet_.nodes().end(),
+                   [](const auto& node) { return node->remote.exit_code().has_value(); });
+  return none_known ? kExitFailed : kExitOk;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "common/frames.h"
+#include "common/system/poll.h"
 #include "common/system/random_id.h"
 #include "common/text/words.h"
 #include "launcher/hosts/orders.h"
@@ -145,9 +146,8 @@ void SshNode::kill() {
 
 bool SshNode::serve() {
   if (remote.state() == RemoteNode::State::kEnded) return false;
-  // Asked before the pipes are read: what it said until its end is there by then.
-  pollfd ended{process_.pidfd.get(), POLLIN, 0};
-  const bool is_over = ::poll(&ended, 1, 0) > 0;
+  // Read before the pipes: what the process wrote until its end is there by then.
+  const bool is_over = is_readable(process_.pidfd.get());
   drain(process_.output, output_);
   drain(process_.errors, errors_);
   send();
