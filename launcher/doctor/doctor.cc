@@ -99,7 +99,7 @@ int serve_far_end(const DoctorOptions& options, ControlStdin& control) {
   }
 }
 
-constexpr int kCouldNotTell = 3;
+constexpr int kNotMeasured = 3;
 
 // The width of a terminal; 0: it is none.
 int terminal_width() {
@@ -123,9 +123,9 @@ doctor::Style style_of(const DoctorOptions& options, const Environment& environm
   return style;
 }
 
-int couldnt(const Failure& failure) {
+int failed(const Failure& failure) {
   log::error(failure.context.empty() ? to_string(failure) : failure.context);
-  return kCouldNotTell;
+  return kNotMeasured;
 }
 
 doctor::HealthReport check_here(const DoctorOptions& options) {
@@ -144,24 +144,24 @@ doctor::HealthReport check_here(const DoctorOptions& options) {
 int run_doctor(int argc, const char* const* argv, const Environment& environment,
                ControlStdin* control) {
   auto outcome = parse_doctor(argc, argv);
-  if (!outcome) return couldnt(outcome.error());
+  if (!outcome) return failed(outcome.error());
   if (const auto* print = std::get_if<PrintAndExit>(&*outcome)) {
     write_output(print->text);
-    return after_output(0, kCouldNotTell);
+    return after_output(0, kNotMeasured);
   }
   const auto& options = std::get<DoctorOptions>(*outcome);
-  if (options.far_end) return control ? serve_far_end(options, *control) : kCouldNotTell;
+  if (options.far_end) return control ? serve_far_end(options, *control) : kNotMeasured;
   const auto began = std::chrono::steady_clock::now();
   Result<doctor::HealthReport> report = options.hosts.empty()
                                             ? Result<doctor::HealthReport>(check_here(options))
                                             : check_hosts(options, environment);
-  if (!report) return couldnt(report.error());
+  if (!report) return failed(report.error());
   const auto took = std::chrono::steady_clock::now() - began;
   report->took_ms = std::chrono::duration<double, std::milli>(took).count();
   const std::string text = options.json ? doctor::report_json(*report) + "\n"
                                         : doctor::screen(*report, style_of(options, environment));
   write_output(text);
-  return after_output(doctor::exit_code_of(doctor::worst_of(*report)), kCouldNotTell);
+  return after_output(doctor::exit_code_of(doctor::worst_of(*report)), kNotMeasured);
 }
 
 }  // namespace ddprun::launcher

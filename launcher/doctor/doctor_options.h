@@ -1,5 +1,6 @@
 #pragma once
-// What a user can tell `ddprun doctor`. doctor_options.cc is its only file that knows CLI11. Pure.
+// The options of `ddprun doctor`, and its requests to far ends. doctor_options.cc alone uses CLI11.
+// Pure.
 
 #include <optional>
 #include <string>
@@ -38,7 +39,7 @@ Result<DoctorOutcome> parse_doctor(int argc, const char* const* argv);
 // The command line of a far end.
 std::vector<std::string> far_end_argv(const DoctorOptions& options);
 
-// What the doctor asks its far ends for, and the lines they answer with. Pure.
+// A request of the doctor to a far end, and the lines that answer it.
 //
 //   facts                                everything that a node knows of itself
 //   clock                                the time of day

@@ -1,6 +1,6 @@
 #pragma once
 // What is measured between two nodes, and the facts of the network that other files read. The far
-// ends of `doctor --hosts` call these functions when they are asked to (doctor.h).
+// ends of `doctor --hosts` call these functions on request (doctor.cc).
 
 #include <cstdint>
 #include <string>

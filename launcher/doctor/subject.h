@@ -4,6 +4,7 @@
 // compared between several, and the sentences. A check is a function and a row in the file of its
 // subject; a new subject is a file and a name in the list below. Facts that other files read, too,
 // are in the subject's header (network.h, versions.h). Called by health_report.cc and probes.cc.
+// Pure.
 //
 //   Probe       runs on each node, in a process of its own with a deadline
 //   Check       judges the facts of one node
@@ -30,7 +31,7 @@ struct ProbeRequest {
 };
 
 struct Probe {
-  std::string_view name;  // Under this name the facts say why the probe measured nothing.
+  std::string_view name;  // Facts::why() of this name is why the probe measured nothing.
   Milliseconds limit;
   bool fast;   // Part of --preflight fast.
   bool alone;  // Measures speed: runs after all other probes have ended.

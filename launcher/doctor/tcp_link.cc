@@ -196,7 +196,7 @@ void serve_client(const UniqueFd& client, const std::string& nonce) {
   }
 }
 
-// Descriptors or memory are short: what waits stays readable, so that poll() returns at once.
+// If descriptors or memory are short, a waiting client keeps poll() from waiting: pauses instead.
 void pause_if_short(int error) {
   constexpr int kPauseMs = 50;
   const bool is_short = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
@@ -216,7 +216,7 @@ void pause_if_short(int error) {
       continue;
     }
     const pid_t pid = ::fork();
-    if (pid < 0) serve_client(client, nonce);  // The others wait: a link must not seem broken.
+    if (pid < 0) serve_client(client, nonce);  // Others wait meanwhile: no link seems broken.
     if (pid != 0) continue;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     serve_client(client, nonce);

@@ -1,7 +1,7 @@
 #pragma once
 // One TCP connection between two nodes, or within one: whether it can be made, how long that takes,
 // how much goes through it, and how much of that had to be sent again. Server and client belong to
-// the same doctor: both know a nonce, and who does not is hung up on.
+// the same doctor: both know a nonce; the server hangs up on a client that does not.
 
 #include <cstdint>
 #include <string>

@@ -139,7 +139,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Milliseconds kJoinTimeout = 600s;  // As the daemon's.
 
-// What all nodes are told alike.
+// What all nodes have in common.
 struct Meeting {
   const Options& options;
   const Environment& environment;
@@ -174,13 +174,13 @@ class DiscoveryRun {
 
  private:
   void step(const HostWatch::Event& event);
-  void act(const HostWatch::AskScript&);
+  void act(const HostWatch::RunScript&);
   void act(const HostWatch::KillScript&) { script_.kill(); }
   void act(const HostWatch::StartNode& start);
   void act(const HostWatch::OrderNode& order);
   void act(const HostWatch::WithdrawNode& withdraw);
   void act(const HostWatch::KillNode& kill);
-  void act(const HostWatch::Say& say);
+  void act(const HostWatch::Report& report);
   void act(const HostWatch::End& end) { exit_code_ = end.exit_code; }
   void wait() const;
   void serve();
@@ -221,9 +221,9 @@ void DiscoveryRun::step(const HostWatch::Event& event) {
   }
 }
 
-// The script has the job's mark, so that nothing of it outlives us. Nodes on this machine have not:
-// they end by themselves, and clean up.
-void DiscoveryRun::act(const HostWatch::AskScript&) {
+// The script has the job's mark: the keeper kills what carries it. Nodes on this machine do not
+// carry it, because they end by themselves and clean up.
+void DiscoveryRun::act(const HostWatch::RunScript&) {
   ::setenv(kJobVariable, meeting_.job.c_str(), 1);
   auto failed = script_.start();
   ::unsetenv(kJobVariable);
@@ -260,11 +260,11 @@ void DiscoveryRun::act(const HostWatch::KillNode& kill) {
   if (SshNode* node = fleet_.find(kill.host)) node->kill();
 }
 
-void DiscoveryRun::act(const HostWatch::Say& say) {
-  using enum HostWatch::Say::Level;
-  if (say.level == kInfo) log::info(say.text);
-  if (say.level == kWarning) log::warning(say.text);
-  if (say.level == kError) log::error(say.text);
+void DiscoveryRun::act(const HostWatch::Report& report) {
+  using enum HostWatch::Report::Level;
+  if (report.level == kInfo) log::info(report.text);
+  if (report.level == kWarning) log::warning(report.text);
+  if (report.level == kError) log::error(report.text);
 }
 
 void DiscoveryRun::wait() const {

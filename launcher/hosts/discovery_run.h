@@ -1,7 +1,7 @@
 #pragma once
 // --host-discovery: runs the script that lists the hosts, and a node on each host by ssh, as
 // HostWatch decides. The rendezvous daemon is on this machine, unless --rdzv-endpoint names
-// another, so that every host may come and go. Called by main.cc instead of running a node here.
+// another: hosts may come and go. Called by main.cc instead of running a node here.
 
 #include <poll.h>
 

@@ -60,7 +60,7 @@ Result<std::vector<HostEntry>> hosts_in_lines(std::string_view output) {
 namespace {
 
 using namespace std::chrono_literals;
-using Level = HostWatch::Say::Level;
+using Level = HostWatch::Report::Level;
 
 constexpr Duration kStartLimit = 30s;   // ssh's own limit is 10 s for the connection alone.
 constexpr Duration kSettle = 10s;       // From the end of a run's first node to that of its last.
@@ -76,7 +76,7 @@ std::string seconds(Duration duration) {
 }  // namespace
 
 HostWatch::HostWatch(Rules rules, TimePoint now)
-    : rules_(std::move(rules)), now_(now), ask_at_(now), alone_since_(now) {
+    : rules_(std::move(rules)), now_(now), run_script_at_(now), alone_since_(now) {
   DDPRUN_ASSERT(rules_.nnodes.min >= 1 && rules_.nnodes.min <= rules_.nnodes.max);
   DDPRUN_ASSERT(rules_.period > Duration::zero());
 }
@@ -94,7 +94,7 @@ void HostWatch::advance() {
   end_if_over();
   if (is_over_) return;
   settle();
-  ask();
+  run_script();
   start_nodes();
   enforce_deadlines();
 }
@@ -127,8 +127,8 @@ void HostWatch::start_nodes() {
     actions_.push_back(StartNode{host});
   }
   if (std::exchange(reported_surplus_, surplus) == surplus || surplus == 0) return;
-  say(Level::kInfo, number_of(static_cast<int>(surplus), "host") + " more than --nnodes " +
-                        to_string(rules_.nnodes) + " allows: listed, but without a node");
+  report(Level::kInfo, number_of(static_cast<int>(surplus), "host") + " more than --nnodes " +
+                           to_string(rules_.nnodes) + " allows: listed, but without a node");
 }
 
 void HostWatch::on(const NodeReady& ready) {
@@ -157,7 +157,7 @@ void HostWatch::on(const NodeEnded& ended) {
 }
 
 void HostWatch::fail_host(const std::string& name, const std::string& why, Duration ran) {
-  if (!is_listed(name)) return say(Level::kWarning, why);
+  if (!is_listed(name)) return report(Level::kWarning, why);
   Trouble& trouble = troubles_[name];
   if (ran >= kGoodSpell) trouble.failures = 0;
   const Duration first = 2 * rules_.period;
@@ -168,7 +168,7 @@ void HostWatch::fail_host(const std::string& name, const std::string& why, Durat
   ++trouble.failures;
   const std::string again =
       trouble.failures == 1 ? "" : " has failed " + std::to_string(trouble.failures) + " times and";
-  say(Level::kWarning, name + again + " gets no node for " + seconds(pause) + ": " + why);
+  report(Level::kWarning, name + again + " gets no node for " + seconds(pause) + ": " + why);
 }
 
 // Of nodes that have ended by themselves while others run on.
@@ -182,8 +182,8 @@ void HostWatch::settle() {
                 ended.ran);
     } else if (is_listed(ended.host)) {
       troubles_[ended.host].has_left = true;
-      say(Level::kInfo, "the node on " + ended.host +
-                            " has left the run; it gets another when it is listed anew");
+      report(Level::kInfo, "the node on " + ended.host +
+                               " has left the run; it gets another when it is listed anew");
     }
   }
 }
@@ -219,11 +219,13 @@ void HostWatch::enforce_deadlines() {
   for (auto& [name, node] : nodes_) {
     const auto deadline = deadline_of(node);
     if (!deadline || now_ < *deadline) continue;
-    if (node.state == State::kLeaving) say(Level::kWarning, name + " does not leave: closing ssh");
+    if (node.state == State::kLeaving)
+      report(Level::kWarning, name + " does not leave: closing ssh");
     kill(node);
   }
   if (interrupted_ || now_ < alone_since_ + rules_.wait_max) return;
-  say(Level::kError, "no host could be used for " + seconds(rules_.wait_max) + ": " + in_force());
+  report(Level::kError,
+         "no host could be used for " + seconds(rules_.wait_max) + ": " + in_force());
   is_over_ = true;
   actions_.push_back(End{kExitRendezvous});
 }
@@ -240,7 +242,7 @@ std::optional<TimePoint> HostWatch::next_deadline() const {
   };
   consider(answer_by_);
   if (!interrupted_) {
-    consider(ask_at_);
+    consider(run_script_at_);
     consider(settle_at_);
     if (!any_runs()) consider(alone_since_ + rules_.wait_max);
   }
@@ -251,8 +253,8 @@ std::optional<TimePoint> HostWatch::next_deadline() const {
   return next;
 }
 
-void HostWatch::say(Level level, std::string text) {
-  actions_.push_back(Say{level, std::move(text)});
+void HostWatch::report(Level level, std::string text) {
+  actions_.push_back(Report{level, std::move(text)});
 }
 
 bool HostWatch::is_listed(const std::string& name) const {
@@ -267,11 +269,11 @@ bool HostWatch::any_runs() const {
   });
 }
 
-// The part of HostWatch that is about the script: when it is asked, and what its answers mean.
+// The script: when it is run, and what its answers mean.
 
 namespace {
 
-using Level = HostWatch::Say::Level;
+using Level = HostWatch::Report::Level;
 
 constexpr int kGoodLists = 12;        // So many in a row, and what was wrong before is forgotten.
 constexpr std::size_t kNamesMax = 8;  // In one line.
@@ -282,25 +284,25 @@ std::string workers_text(const std::optional<int>& workers) {
 
 }  // namespace
 
-void HostWatch::ask() {
+void HostWatch::run_script() {
   if (answer_by_ && now_ >= *answer_by_) {
     answer_by_.reset();
-    ask_at_ = now_ + rules_.period;
+    run_script_at_ = now_ + rules_.period;
     actions_.push_back(KillScript{});
     complain(Complaint::kHung,
              "has not ended within " +
                  seconds_text(std::chrono::duration_cast<Milliseconds>(patience())));
   }
-  if (interrupted_ || !ask_at_ || now_ < *ask_at_) return;
-  ask_at_.reset();
+  if (interrupted_ || !run_script_at_ || now_ < *run_script_at_) return;
+  run_script_at_.reset();
   answer_by_ = now_ + patience();
-  actions_.push_back(AskScript{});
+  actions_.push_back(RunScript{});
 }
 
 void HostWatch::on(const Listed& listed) {
   if (!answer_by_) return;  // It came with the event before which its time was over.
   answer_by_.reset();
-  ask_at_ = now_ + rules_.period;
+  run_script_at_ = now_ + rules_.period;
   const HostListing& listing = listed.listing;
   const std::string words = listing.last_words.empty() ? "" : " (" + listing.last_words + ")";
   if (!listing.cannot_start.empty()) {
@@ -322,7 +324,7 @@ void HostWatch::on(const Listed& listed) {
 // A name that was mistyped is not waited for.
 void HostWatch::miss_script(const std::string& why) {
   if (!listed_.empty()) return complain(Complaint::kNotStarted, "cannot be started: " + why);
-  say(Level::kError, "--host-discovery: " + rules_.script + " cannot be started: " + why);
+  report(Level::kError, "--host-discovery: " + rules_.script + " cannot be started: " + why);
   is_over_ = true;
   actions_.push_back(End{kExitUsage});
 }
@@ -331,7 +333,7 @@ void HostWatch::complain(Complaint kind, const std::string& text) {
   good_lists_ = 0;
   if (interrupted_ || !reported_.insert(kind).second) return;
   complained_ = true;
-  say(Level::kWarning, rules_.script + " " + text + "; " + in_force());
+  report(Level::kWarning, rules_.script + " " + text + "; " + in_force());
 }
 
 std::string HostWatch::in_force() const {
@@ -347,7 +349,7 @@ std::string HostWatch::in_force() const {
 }
 
 void HostWatch::accept(std::vector<HostEntry> hosts) {
-  if (std::exchange(complained_, false)) say(Level::kInfo, rules_.script + " lists hosts again");
+  if (std::exchange(complained_, false)) report(Level::kInfo, rules_.script + " lists hosts again");
   if (++good_lists_ >= kGoodLists) reported_.clear();
   listed_ = std::move(hosts);
   std::erase_if(troubles_, [this](const auto& trouble) { return !is_listed(trouble.first); });
@@ -365,15 +367,15 @@ void HostWatch::compare_workers(const HostEntry& host) {
   const bool is_news = host.workers != node.reported_workers;
   node.reported_workers = host.workers;
   if (!is_news || host.workers == node.host.workers) return;
-  say(Level::kWarning, host.name + " is listed with " + workers_text(host.workers) +
-                           " now; its node keeps what it has until it is started again");
+  report(Level::kWarning, host.name + " is listed with " + workers_text(host.workers) +
+                              " now; its node keeps what it has until it is started again");
 }
 
 void HostWatch::withdraw(Node& node) {
   if (node.state == State::kStarting) {
     kill(node);
   } else {
-    say(Level::kInfo, node.host.name + " is not listed any more: its node leaves the run");
+    report(Level::kInfo, node.host.name + " is not listed any more: its node leaves the run");
     actions_.push_back(WithdrawNode{node.host.name});
   }
   node.state = State::kLeaving;

@@ -2,11 +2,11 @@
 // --host-discovery: which hosts have a node of the run, by what a script lists. Pure;
 // discovery_run.cc runs the script and the nodes.
 //
-//   the script   asked again `period` after each answer; one that fails, hangs or prints something
-//                else is reported once, and the last list stays in force
+//   the script   run again `period` after each answer; if it fails, hangs or prints something
+//                else, this is reported once, and the last list stays in force
 //   a host       listed --StartNode--> starting --its ready line, OrderNode--> running
 //                  ^                      |                                       |
-//                  |                      | no node            not listed any more, WithdrawNode
+//                  |                      | no node             no longer listed, WithdrawNode
 //                  '--- its pause ends -- failed <-- its end --'                  v
 //                       (twice as long each time)                              leaving --> gone
 //   the run      is over when a node has ended with an exit code, and no other is left. One that
@@ -31,8 +31,8 @@ namespace ddprun::launcher {
 inline constexpr std::size_t kHostLinesBytesMax = 1 << 20;
 inline constexpr std::size_t kListedHostsMax = 4'096;  // ssh connections from one machine.
 
-// In the order of the lines. Blank lines count for nothing. A failure says which line is wrong, as
-// the end of a sentence: "line 3 'a b' is not a host: ...".
+// In the order of the lines. Ignores blank lines. A failure names the line that is wrong, as the
+// end of a sentence: "line 3 'a b' is not a host: ...".
 Result<std::vector<HostEntry>> hosts_in_lines(std::string_view output);
 
 // How the script has ended.
@@ -69,12 +69,12 @@ class HostWatch {
   };
   struct Interrupted {
     int signal;
-    bool now = false;  // Nodes have been told to kill their workers at once.
+    bool now = false;  // Nodes have been requested to kill their workers at once.
   };
   using Event = std::variant<Tick, Listed, NodeReady, NodeEnded, Interrupted>;
 
   // Actions.
-  struct AskScript {};
+  struct RunScript {};
   struct KillScript {};  // It has not answered in time; a Listed that is on its way is too late.
   struct StartNode {
     HostEntry host;
@@ -88,7 +88,7 @@ class HostWatch {
   struct KillNode {  // Its ssh; NodeEnded follows.
     std::string host;
   };
-  struct Say {
+  struct Report {
     enum class Level { kInfo, kWarning, kError };
     Level level;
     std::string text;
@@ -96,8 +96,8 @@ class HostWatch {
   struct End {  // The last action: kill what is left, and exit.
     int exit_code;
   };
-  using Action =
-      std::variant<AskScript, KillScript, StartNode, OrderNode, WithdrawNode, KillNode, Say, End>;
+  using Action = std::variant<RunScript, KillScript, StartNode, OrderNode, WithdrawNode, KillNode,
+                              Report, End>;
 
   HostWatch(Rules rules, TimePoint now);
 
@@ -139,7 +139,7 @@ class HostWatch {
   void compare_workers(const HostEntry& host);
   void withdraw(Node& node);
   void fail_host(const std::string& name, const std::string& why, Duration ran);
-  void ask();
+  void run_script();
   void end_if_over();
   void settle();
   void start_nodes();
@@ -147,7 +147,7 @@ class HostWatch {
   void enforce_deadlines();
   std::optional<TimePoint> deadline_of(const Node& node) const;
   void kill(Node& node);
-  void say(Say::Level level, std::string text);
+  void report(Report::Level level, std::string text);
   bool is_listed(const std::string& name) const;
   bool any_runs() const;
   Duration patience() const { return 4 * rules_.period; }  // With one answer of the script.
@@ -155,13 +155,13 @@ class HostWatch {
   const Rules rules_;
   TimePoint now_;
   std::vector<Action> actions_;
-  std::optional<TimePoint> ask_at_;     // Absent while the script runs, ...
-  std::optional<TimePoint> answer_by_;  // ... which has to answer by then.
-  std::vector<HostEntry> listed_;       // By the last good list; empty: there was none.
+  std::optional<TimePoint> run_script_at_;  // Absent while the script runs, ...
+  std::optional<TimePoint> answer_by_;      // ... which has to answer by then.
+  std::vector<HostEntry> listed_;           // By the last good list; empty: there was none.
   std::map<std::string, Node> nodes_;
   std::map<std::string, Trouble> troubles_;  // Of hosts that are listed or have a node.
   std::set<Complaint> reported_;             // Until the script has been good for a while.
-  bool complained_ = false;                  // The last thing that was said about the script.
+  bool complained_ = false;                  // The last report about the script.
   int good_lists_ = 0;                       // In a row.
   std::size_t reported_surplus_ = 0;
   struct EndedNode {

@@ -1,10 +1,11 @@
 #pragma once
-// What the launching ddprun tells the ones it started by ssh, through their standard input: first
-// its orders, then signals; the end of the input ends the run. Nothing secret is ever an argument,
-// which every user of a machine could read. Pure. docs/protocol.md describes it for readers.
+// What the launching ddprun sends to the far ends that it started by ssh, on their standard input:
+// first its orders, then signals; the end of the input ends the run. Nothing secret is ever an
+// argument, which every user of a machine could read. Pure. docs/protocol.md describes it for
+// readers.
 //
 //   node      -> "ddprun-control 2"                  on its standard output, once it listens
-//   launcher  -> frame of Orders                     nothing is sent to whoever does not say so
+//   launcher  -> frame of Orders                     only after that line
 //   launcher  -> frames of "signal SIGINT", ..., "now", "withdrawn"
 //   node      -> "ddprun-control <nonce> ended 7"    its last line: its exit code, not ssh's
 
@@ -23,7 +24,7 @@ inline constexpr std::string_view kControlFlag = "--control-stdin";
 inline constexpr std::string_view kReadyLine = "ddprun-control 2";
 
 struct Orders {
-  std::string nonce;  // Marks the last line, so that no worker's can be taken for it.
+  std::string nonce;  // Marks the last line, which no worker can print then.
   std::string token;  // Empty: auth=none.
   std::string working_folder;
   std::vector<std::string> argv;
@@ -37,11 +38,11 @@ Result<Orders> decode_orders(std::string_view body);
 std::string encode_signal(int signal);
 std::optional<int> decode_signal(std::string_view body);  // Those that may be forwarded only.
 
-// In place of a signal: somebody pressed Ctrl-C twice, kill everything. Older nodes ignore it.
+// In place of a signal: the user pressed Ctrl-C twice, kill everything. Older nodes ignore it.
 inline constexpr std::string_view kKillNow = "now";
 
-// The node's host is not listed any more (--host-discovery): it is to leave the run where it
-// repeats nothing.
+// The node's host is no longer listed (--host-discovery): the node leaves the run at the next point
+// from which the others repeat nothing.
 inline constexpr std::string_view kWithdrawn = "withdrawn";
 
 std::string ended_line(const std::string& nonce, int exit_code);

@@ -1,11 +1,12 @@
 #pragma once
-// One node that ssh runs for us: what its lines and its end mean. Pure; hosts_run.cc owns the
-// process and the pipes.
+// One node that ssh runs for us: what its lines and its end mean. Pure; ssh_node.h owns the process
+// and the pipes.
 //
 //   kConnecting --its ready line--> kReady --orders--> kRunning --ended line, then the end-->
 //   kEnded
 //        '------------------------------ the end -------------------------------------------^
-//   Whatever is said before the ready line is ssh's, or a shell's that greets: kept for the error.
+//   Lines before the ready line come from ssh or from the shell's start-up files, and are kept for
+//   the error message.
 
 #include <optional>
 #include <string>
@@ -39,7 +40,7 @@ class RemoteNode {
   // ddprun's own exit code, once it is known; of what ended without one, nothing.
   std::optional<int> exit_code() const { return exit_code_; }
 
-  // It never came so far as to run: why not, as a sentence, with what to do about it.
+  // It has ended without ever running; why() is a sentence with what to do about it.
   bool never_ran() const { return state_ == State::kEnded && !has_run_; }
   // It ran, and ssh broke before it ended.
   bool was_lost() const { return state_ == State::kEnded && has_run_ && !exit_code_; }

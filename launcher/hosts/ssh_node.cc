@@ -19,8 +19,7 @@ namespace {
 
 constexpr int kPortsFirst = 29'400, kPorts = 3'200;
 
-// ssh's whole command line: the user's words, then what we ask for, the target, and what runs
-// there.
+// ssh's whole command line: the user's words, then our options, the target, and the command there.
 std::vector<std::string> ssh_argv(const std::vector<std::string>& ssh, const std::string& target,
                                   const std::string& program) {
   // Of two values for one option ssh takes the first: the user's words win.
@@ -86,7 +85,7 @@ void write_all(int fd, const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // Nobody reads us any more; the nodes go on.
+    if (n <= 0) return;  // The reader is gone; the nodes go on.
     at += static_cast<std::size_t>(n);
   }
 }

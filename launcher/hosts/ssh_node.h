@@ -1,6 +1,6 @@
 #pragma once
 // One node that ssh runs for us: its process, its pipes, and what its lines mean. Does not wait and
-// decides nothing. Used by hosts_run.cc.
+// decides nothing. Used by fleet.cc.
 
 #include <poll.h>
 
@@ -18,8 +18,7 @@
 
 namespace ddprun::launcher {
 
-// How a host of --hosts is reached, and what keeps it from being reached that can be said before.
-// Used by hosts_run.cc and by doctor --hosts.
+// How a host of --hosts is reached, and what is known beforehand to keep it from being reached.
 std::string own_program();
 
 // The command that starts the far end on `host`: ssh's, or our own program where that is this
@@ -77,7 +76,7 @@ class SshNode {
   bool serve();
 
   void hang_up() { process_.input.reset(); }
-  void kill();  // No more than ssh itself.
+  void kill();  // Kills ssh itself only.
 
   const HostEntry host;
   RemoteNode remote;

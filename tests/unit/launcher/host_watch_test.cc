@@ -52,7 +52,7 @@ class Watch {
   Duration next() const { return watch_.next_deadline().value() - now_; }
 
  private:
-  static std::string line(const HostWatch::AskScript&) { return "ask"; }
+  static std::string line(const HostWatch::RunScript&) { return "ask"; }
   static std::string line(const HostWatch::KillScript&) { return "kill script"; }
   static std::string line(const HostWatch::StartNode& a) {
     return "start " + a.host.name + (a.host.workers ? ":" + std::to_string(*a.host.workers) : "");
@@ -60,7 +60,7 @@ class Watch {
   static std::string line(const HostWatch::OrderNode& a) { return "order " + a.host; }
   static std::string line(const HostWatch::WithdrawNode& a) { return "withdraw " + a.host; }
   static std::string line(const HostWatch::KillNode& a) { return "kill " + a.host; }
-  static std::string line(const HostWatch::Say& a) { return "say " + a.text; }
+  static std::string line(const HostWatch::Report& a) { return "say " + a.text; }
   static std::string line(const HostWatch::End& a) { return "end " + std::to_string(a.exit_code); }
 
   TimePoint now_{};
