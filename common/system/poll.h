@@ -1,12 +1,15 @@
 #pragma once
-// Waiting for descriptors until a deadline.
+// Waiting for descriptors until a deadline, and writing all of a text to one.
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "common/time.h"
 
@@ -30,6 +33,18 @@ inline int poll_until(std::span<pollfd> polls, const std::optional<TimePoint>& u
 inline bool is_readable(int fd) {
   pollfd ready{fd, POLLIN, 0};
   return ::poll(&ready, 1, 0) > 0;
+}
+
+// Writes all of `text` to a blocking descriptor. False, and errno is why: the rest is not written.
+inline bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = ENOSPC;
+    if (n <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
 }
 
 }  // namespace ddprun

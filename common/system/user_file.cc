@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "common/system/descriptors.h"
+#include "common/system/poll.h"
 #include "common/system/random_id.h"
 
 namespace ddprun {
@@ -127,14 +128,8 @@ bool may_write(const std::string& path, int how) {
   return ::faccessat(AT_FDCWD, path.c_str(), how, AT_EACCESS) == 0;
 }
 
-Result<void> write_all(int fd, std::string_view text, const std::string& path) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written == 0) errno = ENOSPC;
-    if (written <= 0) return errno_failure("writing " + path);
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
+Result<void> write_text(int fd, std::string_view text, const std::string& path) {
+  if (!write_all(fd, text)) return errno_failure("writing " + path);
   return {};
 }
 
@@ -170,7 +165,7 @@ Result<void> write_in_place(const std::string& path, std::string_view text) {
   const UniqueFd file(
       ::open(path.c_str(), O_WRONLY | O_TRUNC | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!file) return errno_failure("opening " + path);
-  auto written = write_all(file.get(), text, path);
+  auto written = write_text(file.get(), text, path);
   if (!written && ::ftruncate(file.get(), 0) != 0) return written;
   return written;
 }
@@ -201,7 +196,7 @@ Result<void> write_aside(const std::string& path, std::string_view text,
   const UniqueFd file(
       ::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, options.mode & 0600));
   if (!file) return errno_failure("opening " + aside);
-  Result<void> written = write_all(file.get(), text, path);
+  Result<void> written = write_text(file.get(), text, path);
   // Whose it is cannot always be kept; who may read it always can.
   if (written && (options.owner + 1 != 0 || options.group + 1 != 0)) {
     if (::fchown(file.get(), options.owner, options.group) != 0) errno = 0;

@@ -3,7 +3,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include "agent/placement/worker_count.h"
 #include "common/system/log.h"
+#include "common/system/poll.h"
 #include "common/system/standard_output.h"
 #include "common/text/display.h"
 #include "launcher/doctor/doctor_options.h"
@@ -78,16 +78,6 @@ class FarEnd {
   std::vector<doctor::LinkServer> servers_;
 };
 
-bool write_line(const std::string& line) {
-  for (std::string_view rest = line; !rest.empty();) {
-    const ssize_t n = ::write(STDOUT_FILENO, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    rest.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
 int serve_far_end(const DoctorOptions& options, ControlStdin& control) {
   FarEnd far_end(options);
   for (;;) {
@@ -95,7 +85,8 @@ int serve_far_end(const DoctorOptions& options, ControlStdin& control) {
     if (!frame) return 0;
     const auto request = decode_request(*frame);
     if (!request) continue;  // A signal. Only the end of the input ends a far end.
-    if (!write_line(std::string(kAnswer) + encode(far_end.answer(*request)) + "\n")) return 0;
+    const std::string answer = std::string(kAnswer) + encode(far_end.answer(*request)) + "\n";
+    if (!write_all(STDOUT_FILENO, answer)) return 0;
   }
 }
 

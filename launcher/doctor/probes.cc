@@ -1,19 +1,13 @@
 #include "launcher/doctor/probes.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
+#include <vector>
 
-#include "common/system/child.h"
-#include "common/system/descriptors.h"
+#include "common/system/child_process.h"
+#include "common/system/poll.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/subject.h"
 
@@ -29,75 +23,51 @@ constexpr Milliseconds kExitLimit = 500ms;    // Between a probe's answer and it
 // A probe's process, and what it has sent so far.
 struct Running {
   const Probe* probe = nullptr;
-  pid_t pid = -1;
-  UniqueFd output;
+  ChildProcess process;
   TimePoint until;
   std::string text = {};
   std::string why = {};  // The probe has failed.
 };
 
-[[noreturn]] void be_probe(const Probe& probe, const ProbeRequest& request, int output) {
-  ::setpgid(0, 0);  // Processes that the probe starts end with it.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::signal(SIGPIPE, SIG_IGN);
-  Facts facts;
-  probe.gather(request, facts);
-  std::string text = encode(facts);
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t n = ::write(output, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) ::_exit(EXIT_FAILURE);
-    rest.remove_prefix(static_cast<std::size_t>(n));
-  }
-  ::_exit(EXIT_SUCCESS);
-}
-
 Running start(const Probe& probe, const ProbeRequest& request, TimePoint until) {
-  Running running{.probe = &probe, .output = UniqueFd(), .until = until};
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    running.why = "there are no more descriptors";
-    return running;
-  }
-  running.output = UniqueFd(ends[0]);
-  const UniqueFd writer(ends[1]);
-  std::fflush(nullptr);
-  running.pid = ::fork();
-  if (running.pid == 0) be_probe(probe, request, writer.get());
-  if (running.pid < 0) running.why = "no process can be started";
-  if (running.pid < 0) running.output.reset();
+  Running running{.probe = &probe, .process = {}, .until = until};
+  auto started = fork_answer([&] {
+    Facts facts;
+    probe.gather(request, facts);
+    return encode(facts);
+  });
+  if (started)
+    running.process = std::move(*started);
+  else
+    running.why = started.error().code.value() == EMFILE || started.error().code.value() == ENFILE
+                      ? "there are no more descriptors"
+                      : "no process can be started";
   return running;
 }
 
-// Kills the process group, too; the probe may be about to make it.
+// Does not wait: a process that hangs in the kernel ends when it can, and init reaps it.
 void end(Running& running) {
-  running.output.reset();
-  if (running.pid <= 0) return;
-  ::kill(-running.pid, SIGKILL);
-  ::kill(running.pid, SIGKILL);
-  // Does not wait: a process that hangs in the kernel ends when it can, and init reaps it.
-  ::waitpid(running.pid, nullptr, WNOHANG);
-  running.pid = -1;
+  running.process.output.reset();
+  kill(running.process);
+  if (running.process.runs()) (void)reap_within(running.process, 0ms);
 }
 
 void receive(Running& running) {
   char buffer[16'384];
-  const ssize_t n = ::read(running.output.get(), buffer, sizeof buffer);
-  if (n < 0 && errno == EINTR) return;
+  const ssize_t n = ::read(running.process.output.get(), buffer, sizeof buffer);
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (n > 0 && running.text.size() < kFactsBytesMax) {
     running.text.append(buffer, static_cast<std::size_t>(n));
     return;
   }
   if (running.text.empty()) running.why = "its process died";
-  running.output.reset();
+  running.process.output.reset();
   // The answer is complete; a driver may keep the process from ending, which need not be awaited.
-  int status = 0;
-  if (!reap_within(running.pid, kExitLimit, status)) return end(running);
-  running.pid = -1;
+  if (!reap_within(running.process, kExitLimit)) end(running);
 }
 
 void expire(Running& running, TimePoint now, Milliseconds limit) {
-  if (!running.output || now < running.until) return;
+  if (!running.process.output || now < running.until) return;
   running.why = "no answer within " + seconds_text(limit);
   end(running);
 }
@@ -109,14 +79,13 @@ void wait_for(std::vector<Running>& all, Depth depth) {
     std::vector<Running*> waiting;
     TimePoint next = TimePoint::max();
     for (Running& running : all) {
-      if (!running.output) continue;
-      polls.push_back({running.output.get(), POLLIN, 0});
+      if (!running.process.output) continue;
+      polls.push_back({running.process.output.get(), POLLIN, 0});
       waiting.push_back(&running);
       next = std::min(next, running.until);
     }
     if (polls.empty()) return;
-    const auto left = std::chrono::ceil<Milliseconds>(next - Clock::now());
-    ::poll(polls.data(), polls.size(), static_cast<int>(std::max<long>(left.count(), 0)));
+    poll_until(polls, next);
     for (std::size_t i = 0; i < polls.size(); ++i) {
       if (polls[i].revents != 0) receive(*waiting[i]);
       expire(*waiting[i], Clock::now(),

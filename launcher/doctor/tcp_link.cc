@@ -9,16 +9,17 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
-#include "common/system/child.h"
+#include "common/system/child_process.h"
+#include "common/system/poll.h"
 #include "common/text/words.h"
 #include "launcher/plan/resolve_name.h"
 
@@ -203,13 +204,11 @@ void pause_if_short(int error) {
   if (is_short) ::poll(nullptr, 0, kPauseMs);
 }
 
-[[noreturn]] void serve(const UniqueFd& listening, const std::string& nonce) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+int serve(const UniqueFd& listening, const std::string& nonce) {
   ::signal(SIGCHLD, SIG_IGN);  // Clients' processes are reaped by the kernel.
-  ::signal(SIGPIPE, SIG_IGN);
   for (;;) {
     pollfd ready{listening.get(), POLLIN, 0};
-    if (::poll(&ready, 1, -1) < 0 && errno != EINTR) ::_exit(1);
+    if (poll_until({&ready, 1}, std::nullopt) < 0 && errno != EINTR) return EXIT_FAILURE;
     UniqueFd client(::accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!client) {
       pause_if_short(errno);
@@ -233,14 +232,13 @@ std::string hello(const std::string& nonce) {
 }
 
 bool wait_for_socket(const UniqueFd& socket, short events, TimePoint end) {
-  for (;;) {
-    const auto left = std::chrono::ceil<Milliseconds>(end - Clock::now());
-    if (left.count() <= 0) return false;
+  while (Clock::now() < end) {
     pollfd ready{socket.get(), events, 0};
-    const int count = ::poll(&ready, 1, static_cast<int>(left.count()));
+    const int count = poll_until({&ready, 1}, end);
     if (count > 0) return true;
-    if (count == 0 || errno != EINTR) return false;
+    if (count < 0 && errno != EINTR) return false;
   }
+  return false;
 }
 
 bool send_all(const UniqueFd& socket, std::string_view bytes, TimePoint end) {
@@ -302,21 +300,15 @@ Result<LinkServer> LinkServer::start(std::uint16_t port, const std::string& nonc
   const auto listening = listen_on(port);
   if (!listening) return listening.error();
   const std::uint16_t bound = port_of(*listening);
-  std::fflush(nullptr);
-  const pid_t pid = ::fork();
-  if (pid < 0) return errno_failure("starting a process");
-  if (pid == 0) serve(*listening, nonce);
-  return LinkServer(pid, bound);
+  auto process = fork_function([&] { return serve(*listening, nonce); });
+  if (!process) return process.error();
+  return LinkServer(std::move(*process), bound);
 }
 
-LinkServer::LinkServer(LinkServer&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), port_(other.port_) {}
-
 LinkServer::~LinkServer() {
-  if (pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
-  int status = 0;
-  (void)reap_within(pid_, 2s, status);
+  if (!process_.runs()) return;
+  kill(process_);
+  (void)reap_within(process_, 2s);
 }
 
 }  // namespace ddprun::doctor

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
+#include "common/system/child_process.h"
 #include "common/system/descriptors.h"
 #include "common/time.h"
 
@@ -27,16 +29,18 @@ std::uint16_t port_of(const UniqueFd& listening);
 class LinkServer {
  public:
   static Result<LinkServer> start(std::uint16_t port, const std::string& nonce);
-  LinkServer(LinkServer&& other) noexcept;
+  LinkServer(LinkServer&& other) noexcept
+      : process_(std::exchange(other.process_, ChildProcess())), port_(other.port_) {}
   LinkServer& operator=(LinkServer&&) = delete;
   ~LinkServer();
 
   std::uint16_t port() const { return port_; }
 
  private:
-  LinkServer(pid_t pid, std::uint16_t port) : pid_(pid), port_(port) {}
+  LinkServer(ChildProcess process, std::uint16_t port)
+      : process_(std::move(process)), port_(port) {}
 
-  pid_t pid_ = -1;
+  ChildProcess process_;
   std::uint16_t port_ = 0;
 };
 

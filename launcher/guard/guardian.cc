@@ -1,6 +1,5 @@
 #include "launcher/guard/guardian.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "agent/process/roster.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
+#include "common/system/poll.h"
 #include "launcher/guard/guarded_process.h"
 
 namespace ddprun::launcher {
@@ -193,12 +193,8 @@ void Guardian::wait() {
   for (const Child& child : children_) {
     if (child.process) polls.push_back({child.process->pidfd.get(), POLLIN, 0});
   }
-  int timeout = -1;
-  if (const std::optional<TimePoint> next = next_deadline()) {
-    const auto left = std::chrono::ceil<Milliseconds>(*next - Clock::now());
-    timeout = static_cast<int>(std::clamp<long>(left.count(), 0, 60'000));
-  }
-  if (polls.size() > 1 || timeout >= 0) ::poll(polls.data(), polls.size(), timeout);
+  const std::optional<TimePoint> next = next_deadline();
+  if (polls.size() > 1 || next) poll_until(polls, next);
 }
 
 void Guardian::handle_signals() {

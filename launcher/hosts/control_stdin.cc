@@ -1,6 +1,5 @@
 #include "launcher/hosts/control_stdin.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "common/exit_status.h"
+#include "common/system/poll.h"
 #include "common/system/secrets.h"
 #include "common/time.h"
 #include "launcher/guard/guarded_process.h"
@@ -24,16 +24,11 @@ using Clock = std::chrono::steady_clock;
 // The others have to be reached first; ssh itself gives up long before.
 constexpr Milliseconds kOrdersLimit = 60s;
 
-// Reads once. False: the end of the input, or nothing within the limit. Without a limit it waits.
+// Reads once. False: the input has ended, or nothing came within the limit.
 bool read_more(FrameReader& reader, std::optional<TimePoint> end) {
-  int timeout = -1;
-  if (end) {
-    const auto left = std::chrono::ceil<Milliseconds>(*end - Clock::now());
-    if (left.count() <= 0) return false;
-    timeout = static_cast<int>(left.count());
-  }
+  if (end && Clock::now() >= *end) return false;
   pollfd input{STDIN_FILENO, POLLIN, 0};
-  const int ready = ::poll(&input, 1, timeout);
+  const int ready = poll_until({&input, 1}, end);
   if (ready < 0 && errno == EINTR) return true;
   if (ready <= 0) return false;
   char buffer[65536];

@@ -64,7 +64,7 @@ std::optional<HostListing> DiscoveryScript::start() {
   DDPRUN_ASSERT(!runs());
   listing_ = {};
   if (!reap_killed()) return std::nullopt;  // Not another beside it: there is no answer this time.
-  auto process = start_piped(argv_);
+  auto process = start_program(argv_);
   if (!process) {
     listing_.cannot_start = to_string(process.error());
     return listing_;
@@ -108,9 +108,9 @@ std::optional<HostListing> DiscoveryScript::serve() {
   read_errors();
   if (!is_over && !listing_.is_too_long) return std::nullopt;
   if (is_over) {
-    ::kill(-process_.pid, SIGKILL);  // What it has started, too.
+    ddprun::kill(process_);  // With all that it has started.
     listing_.exit_code = reap(process_);
-    process_ = PipedProcess();
+    process_ = ChildProcess();
   }
   kill();
   listing_.last_words = one_line(listing_.last_words);
@@ -119,8 +119,8 @@ std::optional<HostListing> DiscoveryScript::serve() {
 
 void DiscoveryScript::kill() {
   if (!runs()) return;
-  ::kill(-process_.pid, SIGKILL);
-  killed_ = std::exchange(process_, PipedProcess());
+  ddprun::kill(process_);
+  killed_ = std::exchange(process_, ChildProcess());
 }
 
 // Does not wait: a file system that hangs may keep it from ending.
@@ -128,7 +128,7 @@ bool DiscoveryScript::reap_killed() {
   if (killed_.pid == 0) return true;
   if (!is_readable(killed_.pidfd.get())) return false;
   (void)reap(killed_);
-  killed_ = PipedProcess();
+  killed_ = ChildProcess();
   return true;
 }
 

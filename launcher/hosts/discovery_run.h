@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "common/system/child_process.h"
 #include "launcher/hosts/host_watch.h"
-#include "launcher/hosts/piped_process.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {
@@ -32,14 +32,14 @@ class DiscoveryScript {
   void kill();  // If it runs.
 
  private:
-  bool runs() const { return process_.pid > 0; }
+  bool runs() const { return process_.runs(); }
   bool reap_killed();  // False: it has not ended yet.
   void read_output();
   void read_errors();
 
   const std::vector<std::string> argv_;
-  PipedProcess process_;
-  PipedProcess killed_;  // Not reaped yet.
+  ChildProcess process_;
+  ChildProcess killed_;  // Not reaped yet.
   HostListing listing_;
 };
 

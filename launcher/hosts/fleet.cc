@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/system/poll.h"
 
 namespace ddprun::launcher {
@@ -25,7 +26,7 @@ Result<void> Fleet::take_signals() {
 
 Result<SshNode*> Fleet::start(const HostEntry& host, const std::optional<Limits>& limits,
                               std::function<bool(std::string_view)> take) {
-  auto process = start_piped(far_end_command(host, ssh_, facts_));
+  auto process = start_program(far_end_command(host, ssh_, facts_));
   if (!process) return process.error();
   if (limits) set_soft_limits(process->pid, *limits);  // A far end uses them after its orders only.
   nodes_.push_back(std::make_unique<SshNode>(host, self_, std::move(*process), std::move(take)));

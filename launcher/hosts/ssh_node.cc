@@ -81,15 +81,6 @@ namespace {
 
 constexpr int kLastReads = 64;
 
-void write_all(int fd, const std::string& text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // The reader is gone; the nodes go on.
-    at += static_cast<std::size_t>(n);
-  }
-}
-
 // Reads what is there. Closes the descriptor at its end.
 void drain(UniqueFd& fd, NamedLines& lines) {
   char buffer[65536];
@@ -119,7 +110,7 @@ void NamedLines::on_piece(std::string_view piece) {
   text_ += '\n';
 }
 
-SshNode::SshNode(HostEntry entry, const std::string& program, PipedProcess started,
+SshNode::SshNode(HostEntry entry, const std::string& program, ChildProcess started,
                  std::function<bool(std::string_view)> take)
     : host(std::move(entry)),
       remote(host.name, program),
@@ -151,8 +142,9 @@ bool SshNode::serve() {
   drain(process_.errors, errors_);
   send();
   if (is_over) end();
-  write_all(STDOUT_FILENO, output_.take());
-  write_all(STDERR_FILENO, errors_.take());
+  // If the reader is gone, the nodes go on.
+  (void)write_all(STDOUT_FILENO, output_.take());
+  (void)write_all(STDERR_FILENO, errors_.take());
   return is_over;
 }
 
@@ -165,7 +157,7 @@ void SshNode::end() {
   output_.finish();
   errors_.finish();
   remote.on_end(reap(process_));
-  process_ = PipedProcess();
+  process_ = ChildProcess();
 }
 
 void SshNode::send() {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agent/lines/lines.h"
-#include "launcher/hosts/piped_process.h"
+#include "common/system/child_process.h"
 #include "launcher/hosts/remote_node.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/facts.h"
@@ -65,7 +65,7 @@ class SshNode {
  public:
   // `take` sees the lines of its standard output that are not ddprun's own; those for which it
   // returns true are not shown.
-  SshNode(HostEntry entry, const std::string& program, PipedProcess started,
+  SshNode(HostEntry entry, const std::string& program, ChildProcess started,
           std::function<bool(std::string_view)> take = {});
 
   void add_polls(std::vector<pollfd>& polls) const;
@@ -86,7 +86,7 @@ class SshNode {
   void end();
 
   NamedLines output_, errors_;
-  PipedProcess process_;
+  ChildProcess process_;
   std::string to_send_;
 };
 

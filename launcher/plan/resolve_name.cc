@@ -1,30 +1,26 @@
 #include "launcher/plan/resolve_name.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
-#include <csignal>
 #include <sstream>
 
-#include "common/system/descriptors.h"
+#include "common/system/child_process.h"
 #include "common/text/words.h"
 #include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 namespace {
 
-[[noreturn]] void print_addresses(const std::string& name, int fd, pid_t parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // A name server may let us wait long after that.
-  if (::getppid() != parent) ::_exit(1);
+constexpr std::size_t kAnswerBytesMax = 65'536;
+constexpr Milliseconds kEndLimit{2'000};  // After SIGKILL.
+
+// One address a line.
+std::string addresses_of(const std::string& name) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) ::_exit(1);
+  if (::getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return "";
   std::string text;
   for (const addrinfo* a = found; a; a = a->ai_next) {
     char host[NI_MAXHOST];
@@ -33,39 +29,20 @@ namespace {
       text += std::string(host) + "\n";
     }
   }
-  const ssize_t written = ::write(fd, text.data(), text.size());
-  ::_exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);
-}
-
-// Everything until the other side closes, or until the time is over.
-std::string read_until(int fd, TimePoint end) {
-  std::string text;
-  for (;;) {
-    const auto left =
-        std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
-    pollfd ready{fd, POLLIN, 0};
-    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) return "";
-    char buffer[4096];
-    const ssize_t n = ::read(fd, buffer, sizeof buffer);
-    if (n <= 0) return text;
-    text.append(buffer, static_cast<std::size_t>(n));
-  }
+  return text;
 }
 
 }  // namespace
 
 std::vector<std::string> resolve_name(const std::string& name, Milliseconds limit) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return {};
-  UniqueFd reader(ends[0]), writer(ends[1]);
-  const pid_t parent = ::getpid(), child = ::fork();
-  if (child < 0) return {};
-  if (child == 0) print_addresses(name, writer.get(), parent);
-  writer.reset();
-  std::istringstream lines(read_until(reader.get(), std::chrono::steady_clock::now() + limit));
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  const TimePoint until = TimePoint::clock::now() + limit;
+  auto child = fork_answer([&] { return addresses_of(name); });
+  if (!child) return {};
+  const PipedAnswer answer = read_until(child->output, until, kAnswerBytesMax);
+  kill(*child);  // A name server may let it wait for long.
+  (void)reap_within(*child, kEndLimit);
   std::vector<std::string> addresses;
+  std::istringstream lines(answer.in_time ? answer.text : "");
   for (std::string line; std::getline(lines, line);) addresses.push_back(line);
   return addresses;
 }

@@ -1,10 +1,6 @@
 #include "launcher/watch/stacks.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,8 +13,7 @@
 #include <vector>
 
 #include "agent/process/proc_file.h"
-#include "common/system/child.h"
-#include "common/system/descriptors.h"
+#include "common/system/child_process.h"
 #include "common/system/log.h"
 #include "common/system/standard_output.h"
 #include "common/text/display.h"
@@ -145,50 +140,21 @@ std::string found_on_path(const std::string& name) {
   return "";
 }
 
-std::string read_until(int fd, TimePoint until, bool& in_time) {
-  std::string text;
-  char block[65'536];
-  for (;;) {
-    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now());
-    pollfd poll{fd, POLLIN, 0};
-    in_time = left.count() > 0 && ::poll(&poll, 1, static_cast<int>(left.count())) == 1;
-    if (!in_time) return text;
-    const ssize_t got = ::read(fd, block, sizeof block);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return text;
-    if (text.size() < kToolBytesMax) text.append(block, static_cast<std::size_t>(got));
-  }
-}
-
-// Standard output and error together; nothing: it failed, and `why` tells how.
+// Standard output and error together; absent: the tool failed, and `why` is the reason.
 std::optional<std::string> output_of(const std::vector<std::string>& argv, std::string& why) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return why = "no pipe", std::nullopt;
-  const UniqueFd reader(ends[0]);
-  UniqueFd writer(ends[1]);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, writer.get(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, writer.get(), STDERR_FILENO);
-  std::vector<char*> words;
-  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, words[0], &actions, nullptr, words.data(), ::environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  writer.reset();
-  if (error != 0) return why = "it cannot be started", std::nullopt;
-  bool in_time = false;
-  std::string text = read_until(reader.get(), Clock::now() + kToolLimit, in_time);
-  if (!in_time) ::kill(pid, SIGKILL);  // What it held goes on.
-  int status = 0;
-  if (!reap_within(pid, kToolEndLimit, status)) {
-    ::kill(pid, SIGKILL);
+  auto tool = start_program(argv, {.own_group = false, .errors_in_output = true});
+  if (!tool) return why = "it cannot be started", std::nullopt;
+  tool->input.reset();
+  const PipedAnswer answer = read_until(tool->output, Clock::now() + kToolLimit, kToolBytesMax);
+  if (!answer.in_time) ::kill(tool->pid, SIGKILL);  // The process that it held goes on.
+  const auto code = reap_within(*tool, kToolEndLimit);
+  if (!code) {
+    ::kill(tool->pid, SIGKILL);
     return why = "it has said all and does not end", std::nullopt;
   }
-  if (!in_time) return why = "it took longer than 30 s", std::nullopt;
-  if (status == 0) return text;
+  if (!answer.in_time) return why = "it took longer than 30 s", std::nullopt;
+  const std::string& text = answer.text;
+  if (*code == 0) return text;
   const std::size_t end = text.find_last_not_of('\n');
   const std::size_t line = end == std::string::npos ? end : text.rfind('\n', end);
   why = end == std::string::npos

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <optional>
 
+#include "common/system/poll.h"
 #include "common/system/variable.h"
 #include "common/text/display.h"
 
@@ -97,14 +98,7 @@ sigset_t watched_signals() {
   return set;
 }
 
-void write_all(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
+void write_screen(std::string_view text) { (void)write_all(STDOUT_FILENO, text); }
 
 }  // namespace
 
@@ -145,11 +139,11 @@ void FullScreen::enter() const {
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
   raw.c_cc[VMIN] = 1, raw.c_cc[VTIME] = 0;
   ::tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
-  write_all("\x1b[?1049h\x1b[?25l\x1b[2J");
+  write_screen("\x1b[?1049h\x1b[?25l\x1b[2J");
 }
 
 void FullScreen::leave() const {
-  write_all("\x1b[?25h\x1b[?1049l");
+  write_screen("\x1b[?25h\x1b[?1049l");
   ::tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
 }
 
@@ -164,7 +158,7 @@ void FullScreen::draw(const std::vector<std::string>& lines) const {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     text += lines[i] + "\x1b[K" + (i + 1 < lines.size() ? "\r\n" : "");
   }
-  write_all(text + "\x1b[J");
+  write_screen(text + "\x1b[J");
 }
 
 // Ctrl-Z: the shell has its screen meanwhile.

@@ -1,14 +1,8 @@
 #include "launcher/hosts/remote_node.h"
 
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <cerrno>
 
 #include "launcher/hosts/orders.h"
-#include "launcher/hosts/piped_process.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -22,24 +16,6 @@ std::string why_of(int code, const std::string& said) {
   CHECK(node.never_ran());
   CHECK_FALSE(node.was_lost());
   return node.why();
-}
-
-TEST_CASE("Piped process: one whose end could not be noticed is not left running", "[hosts]") {
-  const std::vector<std::string> command = {"/bin/sleep", "600"};
-  // UBSan needs descriptors of its own when it first looks at an error.
-  CHECK(start_piped({"/no/such/program"}).has_error());
-  std::vector<UniqueFd> free(6);  // For the pipes, and for nothing else.
-  for (UniqueFd& fd : free) fd = UniqueFd(::dup(0));
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const rlimit few{static_cast<rlim_t>(free.back().get()) + 1, before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-  free.clear();
-  auto process = start_piped(command);
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
-  REQUIRE(process.has_error());
-  CHECK_THAT(to_string(process.error()), Catch::Contains("watching /bin/sleep"));
-  CHECK((::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD));
 }
 
 TEST_CASE("Remote node: from ssh's start to its exit code", "[hosts]") {
