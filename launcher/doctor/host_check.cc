@@ -29,11 +29,11 @@ using Clock = std::chrono::steady_clock;
 using Kind = DoctorRequest::Kind;
 using State = RemoteNode::State;
 
-constexpr Milliseconds kConnectLimit = 30s;  // As --hosts of a run.
-constexpr Milliseconds kFactsLimit = 45s;    // Probes have limits of their own.
+constexpr Milliseconds kReadyLimit = 30s;  // As --hosts of a run.
+constexpr Milliseconds kFactsLimit = 45s;  // Probes have limits of their own.
 constexpr Milliseconds kLinksLimit = 30s;
 constexpr Milliseconds kClockLimit = 5s;
-constexpr Milliseconds kGoodbyeLimit = 3s;
+constexpr Milliseconds kEndLimit = 3s;
 constexpr int kClockRounds = 5;        // The fastest of them is the most exact.
 constexpr std::size_t kPeersMax = 32;  // That one node connects to.
 
@@ -173,7 +173,7 @@ class Visit {
 Result<doctor::HealthReport> Visit::run() {
   ::signal(SIGPIPE, SIG_IGN);
   if (const auto started = start(); !started) return started.error();
-  const TimePoint until = Clock::now() + kConnectLimit;
+  const TimePoint until = Clock::now() + kReadyLimit;
   while (fleet_.any(State::kConnecting) && Clock::now() < until) wait(until);
   for (const auto& check : checks_) check->admit(Clock::now() >= until);
   order();
@@ -287,7 +287,7 @@ void Visit::send_round() {
 
 void Visit::hang_up() {
   fleet_.hang_up();
-  const TimePoint until = Clock::now() + kGoodbyeLimit;
+  const TimePoint until = Clock::now() + kEndLimit;
   while (!fleet_.all_ended() && Clock::now() < until) wait(until);
   fleet_.kill();
 }
