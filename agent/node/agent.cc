@@ -28,7 +28,8 @@ using namespace std::chrono_literals;
 // How often the daemon hears what the workers' sync timers count.
 constexpr auto kSyncEvery = 5s;
 constexpr auto kHeldBack = 1s;
-constexpr auto kAskOfStall = 5s;  // Where the workers are; most answer within milliseconds.
+constexpr auto kPreloadLimit = 30s;  // A slower import is not waited for before the first start.
+constexpr auto kAskOfStall = 5s;     // Where the workers are; most answer within milliseconds.
 
 std::string seat_text(const rendezvous::Seat& s) {
   return "round " + std::to_string(s.round) + ": node " + std::to_string(s.group_rank) + " of " +
@@ -71,6 +72,7 @@ Agent::Agent(AgentOptions options)
       account_timer_(loop_),
       deadline_timer_(loop_),
       beat_timer_(loop_),
+      preload_timer_(loop_),
       signals_(loop_),
       launcher_(loop_),
       chaos_(loop_, options_.chaos) {}
@@ -96,8 +98,7 @@ int Agent::run() {
     log::error(to_string(held.error()));
     return kExitFailed;
   }
-  connect();
-  beat();
+  preload();
   arm_deadline();
   start_chaos();
   open_window();
@@ -106,7 +107,9 @@ int Agent::run() {
   return status_;
 }
 
-void Agent::connect() {
+// The node joins once its fork server has imported: nobody waits for a node that is not there yet,
+// and its workers' own imports would take as long.
+void Agent::preload() {
   if (options_.daemon) {
     options_.daemon->run_id = options_.run_id;
     options_.daemon->node = view_.node();
@@ -114,6 +117,44 @@ void Agent::connect() {
   } else {
     link_ = embedded_link(loop_, options_.run_id, view_.node());
   }
+  if (options_.preload.empty()) return connect();
+  processes_.on_cold = [this](int local_rank, const std::string& why) {
+    const std::string text = "preload: " + name_of(local_rank) + " is started cold: " + why;
+    // Of a program that nothing is known of yet there is nothing to report: the next run has it.
+    const ForkServer& server = processes_.fork_server();
+    const bool is_known = server.state() != ForkServer::State::kGone || !server.why().empty();
+    const bool is_news = is_known && !std::exchange(told_of_cold_, true);
+    is_news ? log::info(text) : log::debug(text);
+  };
+  const auto begun =
+      processes_.preload(fork_server_spec(), options_.preload, [this] { preloaded(); });
+  if (!begun) {
+    told_of_cold_ = true;
+    log::info("preload: workers are started cold: " + begun.error().context);
+    return connect();
+  }
+  const Duration limit = std::min<Duration>(kPreloadLimit, options_.supervision.connect_limit / 4);
+  const bool shows = options_.speaks_for_run && waiting_.on_terminal();
+  if (shows) waiting_.show("importing modules for the workers", limit);
+  preload_timer_.expires_after(limit);
+  preload_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (!ec) preloaded();
+  });
+}
+
+// Or it takes longer than is waited for: then it is there for a restart.
+void Agent::preloaded() {
+  preload_timer_.cancel();
+  const ForkServer& server = processes_.fork_server();
+  if (server.state() == ForkServer::State::kReady) log::debug("preloaded " + server.why());
+  if (connects_ || ending_) return;
+  waiting_.done();
+  connect();
+}
+
+void Agent::connect() {
+  connects_ = true;
+  beat();
   link_->start({
       .on_up = [this] { dispatch(LinkUp{}); },
       .on_down =
@@ -315,6 +356,7 @@ void Agent::act(const Exit& exit) {
   chaos_.stop();
   deadline_timer_.cancel();
   beat_timer_.cancel();
+  preload_timer_.cancel();
   count_timer_.cancel();
   hold_timer_.cancel();
   status_line_.stop();

@@ -79,6 +79,7 @@ struct AgentOptions {
   StallPolicy stalls;    // What to do with workers that are alive but stuck.
   LaunchedJob job;
   AgentFiles files;
+  std::string preload;         // Modules of the fork server, see ForkServer; empty: there is none.
   bool speaks_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
   bool status_line = false;    // On a terminal, while the workers run.
   std::string typed;           // What started the run, for the daemon's history; empty: not told.
@@ -112,6 +113,8 @@ class Agent {
 
   // agent.cc: the loop, the link to the daemon, signals, and the store of a round.
   void connect();
+  void preload();
+  void preloaded();
   void heard(rendezvous::DaemonMessage message);
   void arm_deadline();
   void beat();
@@ -135,6 +138,8 @@ class Agent {
   void begin_watches();
   WorkerDeath death_at_start(int local_rank, const Failure& why) const;
   WorkerSpec worker_spec(int local_rank, bool has_link);
+  WorkerSpec fork_server_spec() const;
+  WorkerContext worker_context(int local_rank) const;
   RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank, int position,
                        int workers) const;
   void show_stopping();
@@ -265,6 +270,9 @@ class Agent {
   boost::asio::steady_timer account_timer_;
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
+  boost::asio::steady_timer preload_timer_;
+  bool connects_ = false;      // The link to the daemon has been started.
+  bool told_of_cold_ = false;  // Why workers are not forks.
   SentSignals sent_;
   boost::asio::posix::stream_descriptor signals_;  // Readable while sent_ has one.
   ParentWatch launcher_;

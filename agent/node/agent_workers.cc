@@ -126,10 +126,9 @@ WorkerDeath Agent::death_at_start(int local_rank, const Failure& why) const {
   return death;
 }
 
-WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
-  const Place& worker = places_.at(local_rank);
+// What does not depend on the process that has the place.
+WorkerContext Agent::worker_context(int local_rank) const {
   WorkerContext context;
-  context.error_file = logs_.error_file(worker.restart_count, local_rank);
   context.signals_to_handle = options_.signals_to_handle;
   context.virtual_local_rank = options_.virtual_local_rank;
   context.shares_machine = options_.shares_machine;
@@ -139,6 +138,29 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   if (place < placed.omp_threads.size()) context.omp_threads = placed.omp_threads[place];
   if (place < placed.devices.size()) context.device = placed.devices[place];
   context.terminal_columns = output_.terminal_columns();
+  return context;
+}
+
+// The command and environment that workers will have, as far as they are known without a seat.
+WorkerSpec Agent::fork_server_spec() const {
+  RankFacts facts;
+  facts.world_size = facts.local_world_size = options_.offer.local_world_size;
+  facts.role = options_.offer.role;
+  facts.run_id = options_.run_id;
+  WorkerSpec spec;
+  spec.limits = options_.worker_limits;
+  spec.argv = command_for_rank(options_.command, 0);
+  spec.environment = worker_environment(facts, worker_context(0), environment_);
+  return spec;
+}
+
+WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
+  const Place& worker = places_.at(local_rank);
+  WorkerContext context = worker_context(local_rank);
+  context.error_file = logs_.error_file(worker.restart_count, local_rank);
+  if (options_.preload == "auto" && local_rank == 0) {
+    context.extra.emplace_back("DDPRUN_PRELOAD_LEARN=1");
+  }
   if (std::string page = progress_.prepare(local_rank); !page.empty()) {
     context.extra.push_back(std::move(page));
   }
@@ -153,7 +175,9 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   WorkerSpec spec;
   spec.local_rank = local_rank;
   spec.limits = options_.worker_limits;
-  if (place < placed.processors.size()) spec.processors = placed.processors[place];
+  const auto place = static_cast<std::size_t>(local_rank);
+  const auto& processors = options_.placement.processors;
+  if (place < processors.size()) spec.processors = processors[place];
   spec.argv = command_for_rank(options_.command, local_rank);
   spec.environment = worker_environment(worker.facts, context, environment_);
   return spec;

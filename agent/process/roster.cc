@@ -69,9 +69,10 @@ void WorkerRoster::reaped(int pid) {
   }
 }
 
-void WorkerRoster::forget(int owner) {
+void WorkerRoster::forget(int owner, int but) {
   for (RosterPlace& place : std::span(places_, size_)) {
-    if (place.owner == owner) release(&place);
+    const bool lives_on = but != 0 && place.pid == but && !place.reaped;
+    if (place.owner == owner && !lives_on) release(&place);
   }
 }
 

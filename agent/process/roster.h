@@ -39,8 +39,8 @@ class WorkerRoster {
   static void release(RosterPlace* place);  // It was never born. Null: does nothing.
   static void born(RosterPlace* place, TickSpan started);
   void reaped(int pid);  // Its number may become a stranger's.
-  // What the workers of that agent have left behind is gone too.
-  void forget(int owner);
+  // What the workers of that agent have left behind is gone too; its process `but` lives on.
+  void forget(int owner, int but = 0);
 
   std::vector<FamilyHead> heads() const;
 

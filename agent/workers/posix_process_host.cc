@@ -65,7 +65,7 @@ void signal_group(int leader, int signal) {
 }  // namespace
 
 PosixProcessHost::PosixProcessHost(boost::asio::io_context& loop)
-    : loop_(loop), child_signals_(loop, SIGCHLD) {
+    : loop_(loop), child_signals_(loop, SIGCHLD), fork_server_(loop) {
   if (const auto reaper = become_sub_reaper(); !reaper) log::debug(to_string(reaper.error()));
   watch_orphans();
 }
@@ -157,21 +157,85 @@ Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
   return watch(spec.local_rank, std::move(*process));
 }
 
+Result<void> PosixProcessHost::preload(WorkerSpec spec, const std::string& modules,
+                                       std::function<void()> settled) {
+  const auto ends = fork_server_.prepare(spec, modules);
+  preloads_ = true;
+  if (!ends) return ends.error();
+  spec.stdout_fd = ends->stdout_end.get();
+  spec.stderr_fd = ends->stderr_end.get();
+  spec.link_fd = ends->link_end.get();
+  // Beside that of the workers, which is killed with each round of them.
+  const auto folder = make_cgroup(cgroup_, "preload");
+  const auto cgroup = folder ? open_cgroup(*folder) : Result<UniqueFd>(UniqueFd());
+  if (cgroup) spec.cgroup_fd = cgroup->get();
+  if (roster_) spec.roster_place = roster_->claim();
+  auto process = spawner_.spawn(spec);
+  if (!process) return process.error();
+  spare(process->pid);
+  fork_server_.on_settled = std::move(settled);
+  fork_server_.on_reaped = [this](int pid) {
+    spared_.erase(pid);
+    if (roster_) roster_->reaped(pid);
+  };
+  fork_server_.started(spec, std::move(*process));
+  return {};
+}
+
+// None: it is started cold.
+std::optional<SpawnedProcess> PosixProcessHost::forked(const WorkerSpec& spec,
+                                                       const WorkerEnds& ends) {
+  if (!preloads_) return std::nullopt;
+  auto process = fork_server_.fork(spec, ends);
+  const auto is_soon = [&](const Soon& other) {
+    return process && other.forked && other.forked->pid == process->pid;
+  };
+  const bool is_new = process && !is_ours(process->pid) && std::ranges::none_of(soon_, is_soon);
+  if (is_new) return std::move(*process);
+  const std::string why =
+      process ? "the fork server has sent another worker's process" : process.error().context;
+  if (process) fork_server_.end(why);
+  if (on_cold) on_cold(spec.local_rank, why);
+  return std::nullopt;
+}
+
 bool PosixProcessHost::spawn_soon(WorkerSpec spec, WorkerEnds ends) {
   WorkerSpec with_cgroup = placed(std::move(spec));
-  soon_.push_back(with_cgroup.local_rank);
-  return spawner_.add(std::move(with_cgroup), std::move(ends));
+  soon_.push_back({with_cgroup.local_rank, forked(with_cgroup, ends)});
+  return soon_.back().forked || spawner_.add(std::move(with_cgroup), std::move(ends));
+}
+
+// One that is not wanted, because another could not be started.
+void PosixProcessHost::drop(SpawnedProcess process) {
+  ::kill(-process.pid, SIGKILL);
+  ::kill(process.pid, SIGKILL);  // It may not lead its group yet.
+  while (::waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  if (roster_) roster_->reaped(process.pid);
 }
 
 std::vector<Result<int>> PosixProcessHost::finish_spawns() {
   std::vector<Result<int>> pids;
   auto started = spawner_.finish();
   DDPRUN_ASSERT(started.size() <= soon_.size());
-  for (std::size_t i = 0; i < started.size(); ++i) {
-    if (started[i].has_error()) {
-      pids.emplace_back(started[i].error());
+  auto next = started.begin();
+  bool failed = false;
+  for (Soon& soon : soon_) {
+    if (failed) {
+      if (soon.forked) drop(std::move(*soon.forked));
+      continue;
+    }
+    if (soon.forked) {
+      pids.emplace_back(watch(soon.local_rank, std::move(*soon.forked)));
+      continue;
+    }
+    DDPRUN_ASSERT(next != started.end());
+    Result<SpawnedProcess>& process = *next++;
+    failed = process.has_error();
+    if (failed) {
+      pids.emplace_back(process.error());
     } else {
-      pids.emplace_back(watch(soon_[i], std::move(*started[i])));
+      pids.emplace_back(watch(soon.local_rank, std::move(*process)));
     }
   }
   soon_.clear();
@@ -273,10 +337,11 @@ void PosixProcessHost::kill_strays() {
   }
   if (!workers_.empty()) return;
   families_.clear();
-  if (roster_ && report.stuck.empty()) roster_->forget(::getpid());
+  if (roster_ && report.stuck.empty()) roster_->forget(::getpid(), fork_server_.pid());
 }
 
 void PosixProcessHost::kill_everything() {
+  fork_server_.end("the agent ends");
   signal_workers(SIGKILL);
   workers_.clear();
   kill_strays();

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "agent/process/roster.h"
+#include "agent/workers/fork_server.h"
 #include "agent/workers/process_host.h"
 #include "agent/workers/spawner.h"
 #include "common/system/descriptors.h"
@@ -48,6 +49,15 @@ class PosixProcessHost final : public ProcessHost {
   // on. What any worker has started is gone before another one is started in its place.
   void end_family_with(int local_rank);
 
+  // Starts a fork server that imports `modules`, with the command and environment of `spec`; from
+  // then on workers are its forks wherever it can make them, and are started cold otherwise.
+  // `settled`: once, from the loop, when it has imported them or has failed.
+  Result<void> preload(WorkerSpec spec, const std::string& modules, std::function<void()> settled);
+  // The fork server, as far as it has come.
+  const ForkServer& fork_server() const { return fork_server_; }
+  // Why a worker was started cold although there was to be a fork server; called for each.
+  std::function<void(int local_rank, const std::string& why)> on_cold;
+
   // From now on workers are noted there, for the keeper.
   void use_roster(std::shared_ptr<WorkerRoster> roster) { roster_ = std::move(roster); }
 
@@ -67,7 +77,15 @@ class PosixProcessHost final : public ProcessHost {
     bool ends_family = false;
   };
 
+  // One that spawn_soon() was called for: a fork already, or under way in the spawner.
+  struct Soon {
+    int local_rank;
+    std::optional<SpawnedProcess> forked;
+  };
+
   WorkerSpec placed(WorkerSpec spec);
+  std::optional<SpawnedProcess> forked(const WorkerSpec& spec, const WorkerEnds& ends);
+  void drop(SpawnedProcess process);
   int watch(int local_rank, SpawnedProcess process);
   void watch_exit(int pid);
   void watch_orphans();
@@ -83,7 +101,9 @@ class PosixProcessHost final : public ProcessHost {
   boost::asio::io_context& loop_;
   boost::asio::signal_set child_signals_;
   Spawner spawner_;
-  std::vector<int> soon_;          // The local ranks given to it.
+  ForkServer fork_server_;
+  bool preloads_ = false;  // Workers are to be forks.
+  std::vector<Soon> soon_;
   std::map<int, Worker> workers_;  // By process id.
   // By local rank: what is in the environment of its last worker, and of what that has started.
   std::map<int, std::string> families_;

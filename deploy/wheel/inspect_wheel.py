@@ -22,6 +22,7 @@ IN_LIBEXEC = {"libddprun-nccl-profiler.so", "libddprun-watch.so"}
 WATCH = (
     ".data/data/libexec/ddprun/python/sitecustomize.py",
     ".data/data/libexec/ddprun/python/ddprun_watch/__init__.py",
+    ".data/data/libexec/ddprun/python/ddprun_preload/__init__.py",
 )
 # Rewritten by every tool that gives a wheel another tag.
 ABOUT = (".dist-info/WHEEL", ".dist-info/RECORD")

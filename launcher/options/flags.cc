@@ -81,6 +81,8 @@ constexpr Flag kFlags[] = {
      "each worker sees LOCAL_RANK=0 and only its own GPU"},
     {kProgram, "oversubscribe-gpu", '\0', kSwitch, "", "",
      "let several workers share a GPU (tests only)"},
+    {kProgram, "preload", '\0', kValue, "auto|off|MODULE,...", "auto off",
+     "fork Python workers from a process that has imported [off]"},
     {kProgram, "numa-binding", '\0', kValue, "MODE", "none node socket exclusive core-complex",
      "node, socket, exclusive or core-complex of the GPU [none]"},
     {kProgram, "omp-num-threads", '\0', kValue, "N|auto", "auto",

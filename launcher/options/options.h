@@ -175,6 +175,7 @@ struct Options {
   std::string role = "default";
   bool virtual_local_rank = false;
   bool oversubscribe_gpu = false;  // Several ranks a GPU.
+  std::string preload;  // "auto", or modules separated by commas; empty: workers are started cold.
   agent::NumaBinding numa_binding = agent::NumaBinding::kNone;
   std::optional<int> omp_num_threads;  // 0: as many as the worker has cores.
   std::string program;

@@ -313,6 +313,25 @@ Result<std::vector<std::string>> parse_variable_names(std::string_view text) {
   return names;
 }
 
+Result<std::string> parse_preload(std::string_view text) {
+  constexpr std::size_t kModulesMax = 32'768;  // Characters of a list.
+  constexpr std::string_view kCure = "give auto, off, or modules separated by commas: torch,numpy";
+  if (text == "off") return std::string();
+  if (text.size() > kModulesMax) return usage(std::string(kCure));
+  for (const std::string_view name : split(text, ',')) {
+    char before = '.';
+    for (const char letter : name) {
+      const auto byte = static_cast<unsigned char>(letter);
+      const bool begins = std::isalpha(byte) || letter == '_' || byte >= 0x80;
+      const bool fits = begins || (before != '.' && (letter == '.' || std::isdigit(byte)));
+      if (!fits) return usage(std::string(kCure));
+      before = letter;
+    }
+    if (before == '.') return usage(std::string(kCure));
+  }
+  return std::string(text);
+}
+
 Result<bool> parse_switch(std::string_view text) {
   if (text == "1" || text == "true") return true;
   if (text == "0" || text == "false") return false;
@@ -512,6 +531,7 @@ void read_program(Reader& reader, Options& options) {
                                    {"socket", NumaBinding::kSocket},
                                    {"exclusive", NumaBinding::kExclusive},
                                    {"core-complex", NumaBinding::kCoreComplex}}));
+  reader.read("preload", options.preload, parse_preload);
   reader.read("omp-num-threads", options.omp_num_threads, threads_or_auto);
   reader.read("role", options.role, any_text);
   if (options.module && options.no_python) {

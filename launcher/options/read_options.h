@@ -36,8 +36,9 @@ Result<std::vector<int>> parse_signals(std::string_view text);          // "SIGT
 // "ssh -p 2222", "ssh -o 'ProxyCommand=nc %h %p'": words of a shell, with its quotation marks.
 Result<std::vector<std::string>> parse_words(std::string_view text);
 Result<std::vector<std::string>> parse_variable_names(std::string_view text);  // "HOME,LANG"
-Result<bool> parse_switch(std::string_view text);         // "0", "1", "true", "false"
-Result<RdzvConf> parse_rdzv_conf(std::string_view text);  // "join_timeout=5,auth=none"
+Result<std::string> parse_preload(std::string_view text);  // "auto", "torch,numpy"; "off": empty
+Result<bool> parse_switch(std::string_view text);          // "0", "1", "true", "false"
+Result<RdzvConf> parse_rdzv_conf(std::string_view text);   // "join_timeout=5,auth=none"
 
 // A command line taken apart, nothing understood yet.
 struct RawOptions {

@@ -52,12 +52,16 @@ bool asks_for_stalls(const Options& options) {
 PythonWatch plan_python_watch(const Options& options, const Environment& environment,
                               const std::string& folder) {
   const bool times = options.report || options.report_html;
-  if (folder.empty() || value_of(environment, kPythonWatchVariable) == "0") return {};
-  if (!times && !asks_for_stalls(options)) return {};
+  const bool may_watch = value_of(environment, kPythonWatchVariable) != "0";
+  const bool watches = may_watch && (times || asks_for_stalls(options));
+  if (folder.empty() || (!watches && options.preload.empty())) return {};
   const std::string path = value_of(environment, kPythonPathVariable);
-  return {.watch = times ? "times" : "phases",
-          .python_path = path.empty() ? folder : folder + ":" + path,
-          .may_ask = asks_for_stalls(options)};
+  PythonWatch plan{.python_path = path.empty() ? folder : folder + ":" + path,
+                   .preload = options.preload};
+  if (!watches) return plan;
+  plan.watch = times ? "times" : "phases";
+  plan.may_ask = asks_for_stalls(options);
+  return plan;
 }
 
 }  // namespace ddprun::launcher

@@ -30,9 +30,9 @@ struct NcclProfilePlan {
 // `plugin`: our file's path, empty if there is none.
 NcclProfilePlan plan_nccl_profile(const Environment& environment, const std::string& plugin);
 
-// --report, --report-html and --on-stall for programs that train with PyTorch: Python in workers
-// finds a sitecustomize.py of ours first (python/startup), which watches the training loop. Pure.
-// Called by launch.cc.
+// --report, --report-html and --on-stall for programs that train with PyTorch, and --preload:
+// Python in workers finds a sitecustomize.py of ours first (python/startup), which watches the
+// training loop, or is the fork server. Pure. Called by launch.cc.
 constexpr const char* kPythonWatchVariable = "DDPRUN_WATCH";  // What is watched; 0: nothing.
 constexpr const char* kPythonPathVariable = "PYTHONPATH";
 // Among what is installed with ddprun. A folder of that name says nothing: beside the programs of a
@@ -43,6 +43,7 @@ struct PythonWatch {
   std::string watch = {};        // kPythonWatchVariable; empty: nothing is to be changed.
   std::string python_path = {};  // kPythonPathVariable, with our folder first.
   bool may_ask = false;          // Agents ask ranks where they are.
+  std::string preload = {};      // AgentOptions::preload.
 };
 
 // `folder`: that of our sitecustomize.py, empty if there is none.

@@ -98,9 +98,9 @@ void watch_python(NodeContext& context, const Environment& environment) {
   const std::string folder = file.substr(0, file.rfind('/'));
   const PythonWatch plan = plan_python_watch(context.options, environment, folder);
   context.asks_ranks = plan.may_ask;
-  if (plan.watch.empty()) return;
-  ::setenv(kPythonWatchVariable, plan.watch.c_str(), 1);
-  ::setenv(kPythonPathVariable, plan.python_path.c_str(), 1);
+  context.preload = plan.preload;
+  if (!plan.watch.empty()) ::setenv(kPythonWatchVariable, plan.watch.c_str(), 1);
+  if (!plan.python_path.empty()) ::setenv(kPythonPathVariable, plan.python_path.c_str(), 1);
 }
 
 void say_how_to_join(const NodeContext& context) {
@@ -147,7 +147,8 @@ GuardedChild agent_child(const NodeContext& context, int index) {
 Result<KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) {
   const std::string job = random_hex(8);
   ::setenv(kJobVariable, job.c_str(), 1);
-  const int workers = context.local_world_size + context.options.spares;
+  const int fork_server = context.preload.empty() ? 0 : 1;
+  const int workers = context.local_world_size + context.options.spares + fork_server;
   auto roster = agent::WorkerRoster::make(static_cast<std::size_t>(workers) *
                                           static_cast<std::size_t>(context.plan.local_nodes));
   if (!roster) return roster.error();

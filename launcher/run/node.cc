@@ -199,6 +199,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.stalls = options.stalls;
   node.chaos = chaos_options(options, plan.local_nodes, index);
   node.job = context.job;
+  node.preload = context.preload;
   node.files = agent_files(context, index);
   node.speaks_for_run = index == 0;
   node.status_line = options.talk != Talk::kQuiet;

@@ -19,6 +19,7 @@ struct NodeContext : LaunchPlan {
   std::string watch_folder = {};   // For those that watch, and for the history; empty: neither.
   bool asks_ranks = false;         // Where they are; PyTorch programs answer.
   std::string ranks_folder = {};   // Where they listen; empty: nobody is asked.
+  std::string preload = {};        // AgentOptions::preload.
   agent::LaunchedJob job = {};
   std::vector<std::string> places = {};  // Of the run's temporary folders.
   std::string error_folder = {};         // For error files alone; empty: there are none.

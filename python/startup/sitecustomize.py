@@ -1,10 +1,11 @@
-"""Python's first module in workers of `ddprun --report` and --on-stall, which put it on PYTHONPATH.
+"""Python's first module in workers of `ddprun --report`, --on-stall and --preload, which put it on PYTHONPATH.
 
-It watches PyTorch's training loop, if the program has one (ddprun_watch), and then stands aside:
-the sitecustomize that it hides is loaded under its own name, and processes that the worker starts
-do not find this one.
+It watches PyTorch's training loop, if the program has one (ddprun_watch), is the fork server of the
+workers (ddprun_preload), and then stands aside: the sitecustomize that it hides is loaded under its
+own name, and processes that the worker starts do not find this one.
 """
 
+import atexit
 import importlib.machinery
 import importlib.util
 import os
@@ -12,7 +13,7 @@ import sys
 
 
 def _step_aside():
-    """Take our folder off the paths; return what was to be watched."""
+    """Take our folder off the paths, and our variables out of the environment: return those."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -20,8 +21,8 @@ def _step_aside():
     os.environ.pop("PYTHONPATH", None)
     if left:
         os.environ["PYTHONPATH"] = os.pathsep.join(left)
-    names = "DDPRUN_WATCH", "DDPRUN_WATCH_SOCKET", "DDPRUN_WATCH_DUMP"
-    return [os.environ.pop(name, "") for name in names]
+    names = "WATCH", "WATCH_SOCKET", "WATCH_DUMP", "PRELOAD", "PRELOAD_RANKS", "PRELOAD_LEARN"
+    return {name: os.environ.pop("DDPRUN_" + name, "") for name in names}
 
 
 def _load_hidden():
@@ -33,29 +34,68 @@ def _load_hidden():
     spec.loader.exec_module(module)
 
 
+def _load(name):
+    """Load a package beside this file; its folder is not on the program's path."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    spec = importlib.util.spec_from_file_location(
+        name,
+        os.path.join(folder, "__init__.py"),
+        submodule_search_locations=[folder],
+    )
+    package = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+    return package
+
+
 def _watch(what, door, dump):
-    """Load the package beside this file; its folder is not on the program's path."""
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ddprun_watch")
     try:
-        spec = importlib.util.spec_from_file_location(
-            "ddprun_watch",
-            os.path.join(folder, "__init__.py"),
-            submodule_search_locations=[folder],
-        )
-        watch = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(watch)
-        watch.install(what, door, dump)
+        _load("ddprun_watch").install(what, door, dump)
     except Exception as error:  # The program goes on: this Python may be older than ours.
         sys.modules.pop("ddprun_watch", None)
         if os.environ.get("LOCAL_RANK") == "0":
+            folder = os.path.dirname(os.path.abspath(__file__))
             print(
                 f"ddprun: warning: nothing is known of PyTorch's steps: {sys.executable} "
-                f"(Python {sys.version.split()[0]}) cannot load {folder}: {error!r}",
+                f"(Python {sys.version.split()[0]}) cannot load {folder}/ddprun_watch: {error!r}",
                 file=sys.stderr,
             )
 
 
-_what, _door, _dump = _step_aside()
-if _what:
-    _watch(_what, _door, _dump)
-_load_hidden()
+def _learn():
+    """Keep at the end which modules the program has imported, for the fork server of its next run."""
+    with open("/proc/self/cmdline", "rb") as file:
+        argv = file.read().split(b"\0")[:-1]
+    pid = os.getpid()
+
+    def note():
+        if os.getpid() != pid:  # A fork that ends as if it were the program.
+            return
+        names = list(sys.modules)
+        try:
+            _load("ddprun_preload").learn(argv, names)
+        except Exception:  # Nothing of this may change how the program ends.
+            pass
+
+    atexit.register(note)
+
+
+def _serve(modules, of_ranks):
+    """Be the fork server; return in workers only. The program must not run in the server itself."""
+    try:
+        _load_hidden()
+        _load("ddprun_preload").serve(3, modules, of_ranks)
+    except BaseException:
+        os._exit(1)
+
+
+_wanted = _step_aside()
+_is_fork = bool(_wanted["PRELOAD"])
+if _is_fork:
+    _serve(_wanted["PRELOAD"], _wanted["PRELOAD_RANKS"])
+    _wanted = _step_aside()
+if _wanted["WATCH"]:
+    _watch(_wanted["WATCH"], _wanted["WATCH_SOCKET"], _wanted["WATCH_DUMP"])
+if _wanted["PRELOAD_LEARN"]:
+    _learn()
+if not _is_fork:
+    _load_hidden()

@@ -1,0 +1,271 @@
+#include "agent/workers/fork_server.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "agent/process/family.h"
+#include "agent/process/roster.h"
+#include "common/assert.h"
+#include "common/system/child.h"
+
+namespace ddprun::agent {
+namespace {
+
+using namespace std::chrono_literals;
+using boost::asio::posix::stream_descriptor;
+using Clock = std::chrono::steady_clock;
+
+// A fork of a large process takes some ten milliseconds; a server that is slower stands still.
+constexpr Milliseconds kForkLimit = 1s;
+constexpr Milliseconds kEndLimit = 2s;  // From SIGKILL to its end.
+
+constexpr const char* kModulesVariable = "DDPRUN_PRELOAD";
+constexpr const char* kRanksVariable = "DDPRUN_PRELOAD_RANKS";
+
+Failure cold(const std::string& why) { return {Errc::kNotFound, why}; }
+
+// A script, such as the shims of version managers, may add flags, by which the server would be the
+// program itself.
+std::string interpreter_objection(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::array<char, 4> head{};
+  if (!file || ::read(file.get(), head.data(), head.size()) != 4) return path + " cannot be read";
+  const bool is_program = std::memcmp(head.data(), "\177ELF", 4) == 0;
+  if (is_program) return "";
+  return path + " is a script that starts another interpreter: name that in PYTHON_EXEC";
+}
+
+// What sets it is read when a library is loaded, and by OpenMP together with the processors.
+bool places_threads(const std::vector<std::string>& environment) {
+  constexpr std::array<std::string_view, 4> kNames = {
+      "OMP_PROC_BIND=", "OMP_PLACES=", "GOMP_CPU_AFFINITY=", "KMP_AFFINITY="};
+  return std::ranges::any_of(environment, [&](const std::string& variable) {
+    return std::ranges::any_of(kNames,
+                               [&](std::string_view name) { return variable.starts_with(name); });
+  });
+}
+
+bool has_thread_count(const std::vector<std::string>& environment) {
+  return std::ranges::any_of(environment, [](const std::string& variable) {
+    return variable.starts_with("OMP_NUM_THREADS=");
+  });
+}
+
+Result<void> send_with_descriptors(int socket, const std::string& packet,
+                                   const std::vector<int>& descriptors) {
+  std::array<char, CMSG_SPACE(8 * sizeof(int))> control{};
+  DDPRUN_ASSERT(descriptors.size() <= 8);
+  iovec bytes{const_cast<char*>(packet.data()), packet.size()};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
+  ssize_t sent = 0;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) return errno_failure("sending a request to the fork server");
+  return {};
+}
+
+// Its own, or the end that it takes from the caller, or ours.
+int end_of(const UniqueFd& end, int given, int own) {
+  if (end) return end.get();
+  return given >= 0 ? given : own;
+}
+
+Result<void> join_cgroup(int pid, int cgroup) {
+  const UniqueFd members(::openat(cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC));
+  const std::string text = std::to_string(pid);
+  const bool moved = members && ::write(members.get(), text.data(), text.size()) > 0;
+  return moved ? Result<void>() : errno_failure("moving a worker into its cgroup");
+}
+
+Result<void> bind(int pid, const std::vector<int>& processors) {
+  if (processors.empty()) return {};
+  const int highest = *std::ranges::max_element(processors);
+  cpu_set_t* const set = CPU_ALLOC(highest + 1);
+  const std::size_t bytes = CPU_ALLOC_SIZE(highest + 1);
+  CPU_ZERO_S(bytes, set);
+  for (const int cpu : processors) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set);
+  const int outcome = ::sched_setaffinity(pid, bytes, set);
+  CPU_FREE(set);
+  return outcome == 0 ? Result<void>() : errno_failure("binding a worker to processors");
+}
+
+}  // namespace
+
+ForkServer::ForkServer(boost::asio::io_context& loop) : loop_(loop), channel_(loop) {}
+
+ForkServer::~ForkServer() {
+  on_settled = nullptr;
+  end("the agent ends");
+}
+
+Result<WorkerEnds> ForkServer::prepare(WorkerSpec& spec, const std::string& modules) {
+  DDPRUN_ASSERT(state_ == State::kAbsent && !modules.empty());
+  if (!is_python_command(spec.argv)) return cold("the program is not run by Python");
+  if (std::string why = interpreter_objection(spec.argv[0]); !why.empty()) return cold(why);
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return errno_failure("making a channel to the fork server");
+  }
+  channel_.assign(ends[0]);
+  WorkerEnds theirs;
+  theirs.link_end = UniqueFd(ends[1]);
+  // What it prints is that of its modules, and it keeps that for its workers.
+  theirs.stdout_end = UniqueFd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  theirs.stderr_end = UniqueFd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  environment_ = spec.environment;
+  std::erase_if(spec.environment, [](const std::string& variable) {
+    const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
+    return is_of_rank(name) && !name.starts_with("DDPRUN_");  // Marks, and what is not a worker's.
+  });
+  spec.environment.push_back(kModulesVariable + ("=" + modules));
+  spec.environment.push_back(kRanksVariable + ("=" + variables_of_ranks()));
+  return theirs;
+}
+
+void ForkServer::started(const WorkerSpec& spec, SpawnedProcess process) {
+  pid_ = process.pid;
+  pidfd_ = std::move(process.pidfd);
+  argv_ = spec.argv;
+  state_ = State::kLoading;
+  await_reply();
+}
+
+// Readable at the first reply, and at its end; replies to requests are read by fork().
+void ForkServer::await_reply() {
+  channel_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& ec) {
+    if (ec || state_ == State::kGone) return;
+    pollfd readable{channel_.native_handle(), POLLIN, 0};
+    if (::poll(&readable, 1, 0) == 0) return await_reply();  // fork() has read what came.
+    const auto reply = reply_within(0s);
+    if (!reply) return end(reply.error().context);
+    if (reply->kind == ForkReply::Kind::kRefused) return end(reply->text);
+    if (state_ != State::kLoading || reply->kind != ForkReply::Kind::kReady) {
+      return end("the fork server has sent a message that was not expected");
+    }
+    settle(State::kReady, reply->text);
+    await_reply();
+  });
+}
+
+void ForkServer::settle(State state, std::string why) {
+  const bool news = state_ == State::kLoading;
+  state_ = state;
+  why_ = std::move(why);
+  if (news && on_settled) std::exchange(on_settled, nullptr)();
+}
+
+void ForkServer::end(const std::string& why) {
+  if (pid_ == 0) return;
+  send_signal(pidfd_, SIGKILL);
+  int status = 0;
+  reap_within(pid_, kEndLimit, status);
+  pidfd_.reset();
+  boost::system::error_code ignored;
+  channel_.close(ignored);
+  const int pid = std::exchange(pid_, 0);
+  if (on_reaped) on_reaped(pid);
+  settle(State::kGone, why);
+}
+
+std::string ForkServer::objection(const WorkerSpec& spec) const {
+  if (state_ == State::kAbsent || state_ == State::kGone) {
+    return why_.empty() ? "nothing is known yet of what it imports" : why_;
+  }
+  if (state_ == State::kLoading) return "its modules are still being imported by the fork server";
+  if (spec.argv.size() != argv_.size()) return "its command is another one";
+  std::string difference = environment_difference(environment_, spec.environment);
+  if (!difference.empty()) return difference;
+  const bool bound = !spec.processors.empty();
+  if (bound && (places_threads(spec.environment) || !has_thread_count(spec.environment))) {
+    return "libraries place their threads on its processors when they are loaded";
+  }
+  return "";
+}
+
+Result<ForkReply> ForkServer::reply_within(Duration limit) {
+  const TimePoint until = Clock::now() + limit;
+  std::array<char, kForkReplyMax + 1> packet;
+  for (;;) {
+    const int channel = channel_.native_handle();
+    const ssize_t got = ::recv(channel, packet.data(), packet.size(), MSG_DONTWAIT);
+    if (got == 0) return cold("the fork server has ended");
+    if (got > 0) return decode_fork_reply({packet.data(), static_cast<std::size_t>(got)});
+    if (errno != EAGAIN && errno != EINTR) return errno_failure("reading from the fork server");
+    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now());
+    if (left.count() <= 0) return cold("the fork server does not answer");
+    pollfd readable{channel, POLLIN, 0};
+    ::poll(&readable, 1, static_cast<int>(left.count()));
+  }
+}
+
+Result<SpawnedProcess> ForkServer::fork(const WorkerSpec& spec, const WorkerEnds& ends) {
+  if (const std::string why = objection(spec); !why.empty()) return cold(why);
+  int pipe_ends[2];
+  if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return errno_failure("making a pipe to a worker");
+  const UniqueFd waits(pipe_ends[0]), go(pipe_ends[1]);
+  const auto packet = encode({++requests_, ::getpid(), spec.argv, spec.environment});
+  if (!packet) return packet.error();
+  std::vector<int> descriptors = {waits.get(), end_of(ends.stdout_end, spec.stdout_fd, 1),
+                                  end_of(ends.stderr_end, spec.stderr_fd, 2)};
+  const int link = end_of(ends.link_end, spec.link_fd, -1);
+  if (link >= 0) descriptors.push_back(link);
+  const std::uint64_t before = ticks_since_boot();
+  const auto sent = send_with_descriptors(channel_.native_handle(), *packet, descriptors);
+  const auto reply = sent ? reply_within(kForkLimit) : Result<ForkReply>(sent.error());
+  // An answer that comes late would be taken for that to the next request: no second try.
+  const auto give_up = [this](const std::string& why) {
+    end(why);
+    return cold(why);
+  };
+  if (!reply) return give_up(reply.error().context);
+  if (reply->number != requests_) return give_up("the fork server has answered another request");
+  if (reply->kind == ForkReply::Kind::kCold) return cold(reply->text);
+  if (reply->kind != ForkReply::Kind::kForked)
+    return give_up("the fork server has sent no process");
+  auto worker = adopt(reply->pid, spec, before);
+  if (!worker) return give_up(worker.error().context);
+  if (::write(go.get(), "g", 1) != 1) return give_up("the worker has ended before it began");
+  return worker;
+}
+
+// What birth.cc does at a worker's birth, for one that is there already and waits.
+Result<SpawnedProcess> ForkServer::adopt(int pid, const WorkerSpec& spec,
+                                         std::uint64_t before) const {
+  UniqueFd pidfd = open_pidfd(pid);
+  if (!pidfd) return cold("its worker has ended before it began");
+  if (read_proc_stat(pid).parent != ::getpid() || pid == pid_) {
+    return cold("its worker did not become a child of the agent");
+  }
+  if (spec.roster_place) {
+    spec.roster_place->pid = pid;
+    WorkerRoster::born(spec.roster_place, {before, ticks_since_boot()});
+  }
+  const auto joined = spec.cgroup_fd >= 0 ? join_cgroup(pid, spec.cgroup_fd) : Result<void>();
+  const auto bound = joined ? bind(pid, spec.processors) : joined;
+  if (bound) return SpawnedProcess{pid, std::move(pidfd)};
+  if (spec.roster_place) spec.roster_place->pid = 0;
+  return bound.error();
+}
+
+}  // namespace ddprun::agent

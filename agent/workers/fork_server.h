@@ -1,0 +1,78 @@
+#pragma once
+// The fork server of a node: a Python process that has imported what the workers will import, and
+// forks them. It is started with their command and stops before their program (python/startup/
+// ddprun_preload). Whatever becomes of it only means that workers are started cold.
+//
+//   kAbsent    none was started           fork() is refused
+//   kLoading   imports                    the same; ends by on_settled
+//   kReady     waits for requests         fork() works
+//   kGone      ended, or was ended by us: it has refused, hung, or was killed; why() says so
+//
+// A worker is forked twice, so that it becomes our child. It waits on a pipe until we have it as
+// our child, by its pidfd, in the roster and in its cgroup, and ends if the pipe ends. Owned by
+// PosixProcessHost.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/workers/birth.h"
+#include "agent/workers/fork_messages.h"
+#include "agent/workers/process_host.h"
+#include "common/system/descriptors.h"
+#include "common/time.h"
+
+namespace ddprun::agent {
+
+class ForkServer {
+ public:
+  enum class State { kAbsent, kLoading, kReady, kGone };
+
+  explicit ForkServer(boost::asio::io_context& loop);
+  ~ForkServer();  // end().
+
+  // Completes `spec`, the command and environment of the server, and its end of the channel, which
+  // becomes its link. `modules`: "auto", or names separated by commas.
+  Result<WorkerEnds> prepare(WorkerSpec& spec, const std::string& modules);
+  // The caller has started `spec` with those ends.
+  void started(const WorkerSpec& spec, SpawnedProcess process);
+
+  // Once, from the loop: it is ready, or gone. Not called after end().
+  std::function<void()> on_settled;
+  // From the loop or from within fork() and end(): its process has been reaped.
+  std::function<void(int pid)> on_reaped;
+
+  State state() const { return state_; }
+  const std::string& why() const { return why_; }  // It is gone; or how much was imported.
+  int pid() const { return pid_; }                 // 0: no process.
+
+  // A worker, at the price of a fork; waits for it, at most kForkLimit. A failure says why it has
+  // to be started cold.
+  Result<SpawnedProcess> fork(const WorkerSpec& spec, const WorkerEnds& ends);
+
+  // SIGKILL, and reaps it.
+  void end(const std::string& why);
+
+ private:
+  void await_reply();
+  void settle(State state, std::string why);
+  std::string objection(const WorkerSpec& spec) const;
+  Result<ForkReply> reply_within(Duration limit);
+  Result<SpawnedProcess> adopt(int pid, const WorkerSpec& spec, std::uint64_t before) const;
+
+  boost::asio::io_context& loop_;
+  boost::asio::posix::stream_descriptor channel_;
+  UniqueFd pidfd_;
+  State state_ = State::kAbsent;
+  std::string why_;
+  int pid_ = 0;
+  std::uint64_t requests_ = 0;
+  std::vector<std::string> argv_;
+  std::vector<std::string> environment_;
+};
+
+}  // namespace ddprun::agent

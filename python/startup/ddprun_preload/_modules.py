@@ -1,0 +1,127 @@
+"""Which modules are imported before the fork, and their import."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from . import _learned, _source
+from ._command import Command
+
+# For a program that imports torch, until it is known what it imports.
+_OF_TORCH = (
+    "torch",
+    "torch.nn.parallel",
+    "torch.distributed",
+    "torch.optim",
+    "torch.utils.data",
+    "torch.utils.data.distributed",
+    "torch._dynamo",
+)
+# What every Python has imported before it looks at the program's folder.
+_OF_PYTHON = frozenset(
+    (
+        *("sys", "builtins", "_imp", "_thread", "_warnings", "_weakref", "_io", "marshal", "posix"),
+        *("_frozen_importlib", "_frozen_importlib_external", "time", "zipimport", "_codecs"),
+        *("codecs", "encodings", "_signal", "_abc", "abc", "io", "__main__", "_stat", "stat"),
+        *("_collections_abc", "genericpath", "posixpath", "os", "_sitebuiltins", "site"),
+        *("sitecustomize", "usercustomize", "ddprun_preload"),
+    )
+)
+_SHOWN_MAX = 8
+
+failed: list[str] = []  # Names that could not be imported.
+blamed: list[str] = []  # A name and why it must not be imported before the fork, or nothing.
+
+
+def names_for(wanted: str, command: Command) -> tuple[list[str], str]:
+    """Return what to import; or nothing, and why: no reason, if nothing is known of the program."""
+    if wanted != "auto":
+        return wanted.split(","), ""
+    reading = _source.read(command.source())
+    if reading.sets:
+        return [], (
+            f"{reading.sets_where} sets {reading.sets}, which modules may read when they are "
+            "imported"
+        )
+    names = _learned.names(command)
+    if not names and "torch" in reading.imports:
+        names = list(_OF_TORCH)
+    return names, ""
+
+
+class _Watched(type(os.environ)):  # type: ignore[misc]
+    """os.environ while modules are imported: notes the first name of a rank's that is read."""
+
+    of_ranks: tuple[str, ...] = ()
+    read = ""
+
+    def __getitem__(self, key: str) -> str:
+        cls = type(self)
+        if not cls.read and isinstance(key, str) and _is_of_ranks(key, cls.of_ranks):
+            cls.read = key
+        return str(super().__getitem__(key))
+
+
+def _is_of_ranks(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(
+        name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
+        for pattern in patterns
+    )
+
+
+def import_all(names: list[str], dropped: list[str], of_ranks: list[str]) -> Iterator[str]:
+    """Import one name after the other; yield each that was new. Stops at one to be blamed."""
+    environ: Any = os.environ
+    plain = type(environ)
+    _Watched.of_ranks = tuple(of_ranks)
+    environ.__class__ = _Watched
+    try:
+        for name in names:
+            if name in sys.modules or any(name == d or name.startswith(d + ".") for d in dropped):
+                continue
+            is_whole = _import(name)
+            if _Watched.read:
+                blamed[:] = name, f"reads {_Watched.read} when it is imported"
+                return
+            if not is_whole:
+                return
+            if name in sys.modules:
+                yield name
+    finally:
+        environ.__class__ = plain
+
+
+def _import(name: str) -> bool:
+    """Return whether nothing is left of it if it failed."""
+    before = set(sys.modules)
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        failed.append(name)
+        if set(sys.modules) - before and not _is_absent(name, error):
+            blamed[:] = name, f"cannot be imported: {error!r}"[:200]
+            return False
+    return True
+
+
+def _is_absent(name: str, error: BaseException) -> bool:
+    """Whether there is just no such module: its packages may stay."""
+    return isinstance(error, ModuleNotFoundError) and error.name == name
+
+
+def top_level() -> set[str]:
+    """Return the names whose modules a program may expect to find in its own folder."""
+    return {name.partition(".")[0] for name in sys.modules} - _OF_PYTHON
+
+
+def summary(seconds: float, without: list[str]) -> str:
+    text = f"{len(sys.modules)} modules in {seconds:.2f} s"
+    left_out = without + failed
+    if left_out:
+        more = ", ..." if len(left_out) > _SHOWN_MAX else ""
+        text += "; left out: " + ", ".join(left_out[:_SHOWN_MAX]) + more
+    return text

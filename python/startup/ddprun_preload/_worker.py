@@ -1,0 +1,116 @@
+"""A worker's first moments: what agent/workers/birth.cc does for one that is started cold."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import _kernel
+from ._channel import Channel, Request
+from ._command import Command
+from ._output import Output
+
+_EXIT_CANNOT_START = 127
+_LINK = 3
+
+
+def fork() -> tuple[int, str]:
+    """Fork a worker that is no child of this process. Return 0 in it, else its number.
+
+    The process between the two ends at once, so the worker becomes a child of the agent, which
+    is the sub-reaper above us. A number below 0 comes with the reason.
+    """
+    report, mouth = os.pipe()
+    try:
+        middle = os.fork()
+    except OSError as error:
+        os.close(report)
+        os.close(mouth)
+        return -1, f"fork: {os.strerror(error.errno or 0)}"
+    if middle == 0:
+        try:
+            worker = os.fork()
+            if worker == 0:
+                os.close(report)
+                os.close(mouth)
+                return 0, ""
+            os.write(mouth, str(worker).encode())
+        except OSError as error:
+            os.write(mouth, f"-fork: {os.strerror(error.errno or 0)}".encode())
+        os._exit(0)
+    os.close(mouth)
+    os.waitpid(middle, 0)
+    text = os.read(report, 200).decode()
+    os.close(report)
+    return (int(text), "") if text.isdigit() else (-1, text.lstrip("-") or "the fork was killed")
+
+
+def become(
+    request: Request, channel: Channel, command: Command, output: Output, name: str
+) -> None:
+    """Make this fork of the server what a process of its own would be. Ends it where it cannot."""
+    try:
+        printed = output.printed()
+        os.setsid()
+        channel.leave()
+        _take_ends(request)
+        _await_agent(request)
+        request.close()
+        _set_environment(request)
+        _kernel.show(request.argv, request.environment)
+        _kernel.set_process_name(name)
+        command.take_arguments(request.argv)
+        for stream, text in zip((1, 2), printed):
+            while text:
+                text = text[os.write(stream, text) :]
+        _reseed()
+    except BaseException as error:
+        try:
+            os.write(2, f"ddprun: cannot start this worker from its fork server: {error!r}\n".encode())
+        finally:
+            os._exit(_EXIT_CANNOT_START)
+
+
+def _take_ends(request: Request) -> None:
+    for number, end in enumerate(request.ends, start=1):
+        os.dup2(end, number)
+    for number in range(len(request.ends) + 1, _LINK + 1):
+        try:
+            os.close(number)
+        except OSError:
+            pass  # It was free.
+
+
+def _await_agent(request: Request) -> None:
+    """Wait until the agent has us as its child, and everything that it does for one is done."""
+    if os.read(request.go, 1) != b"g":
+        os._exit(_EXIT_CANNOT_START)  # It has given this worker up, or has gone.
+    _kernel.die_with_parent()
+    if os.getppid() != request.agent:
+        os._exit(_EXIT_CANNOT_START)
+
+
+def _set_environment(request: Request) -> None:
+    wanted = dict(request.environment)
+    for name in [name for name in os.environb if name not in wanted]:
+        del os.environb[name]
+    for name, value in wanted.items():
+        if os.environb.get(name) != value:
+            os.environb[name] = value
+
+
+def _reseed() -> None:
+    """Give this process random numbers of its own; Python's `random` sees to itself.
+
+    torch seeds itself at random when it is imported, with 53 bits; a smaller seed was set by hand.
+    """
+    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    if generator is not None and generator.initial_seed() >> 32:
+        generator.seed()
+    mtrand = sys.modules.get("numpy.random.mtrand")
+    if mtrand is not None:
+        mtrand.seed()  # type: ignore[attr-defined]
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        current = process.current_process()
+        current.authkey = os.urandom(32)

@@ -1,0 +1,514 @@
+"""ddprun --preload: workers that are forked from a process that has imported, and cannot be told from others."""
+
+import json
+import os
+import re
+import signal
+import stat
+import sys
+import textwrap
+import zipfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../system"))
+
+import ddprun_case  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun_case import wait_until  # noqa: E402  pylint: disable=wrong-import-position
+
+# All that a program can see of how it was started; a worker prints it as JSON into $D/facts.RANK.
+FACTS = """
+import ctypes, json, os, resource, signal, sys
+
+def status():
+    with open("/proc/self/status") as file:
+        return dict(line.rstrip().split(":", 1) for line in file)
+
+def read(name):
+    with open("/proc/self/" + name, "rb") as file:
+        return file.read().decode(errors="replace")
+
+def depth():
+    frame, count = sys._getframe(), 0
+    while frame:
+        frame, count = frame.f_back, count + 1
+    return count
+
+death_signal = ctypes.c_int()
+ctypes.CDLL(None).prctl(2, ctypes.byref(death_signal), 0, 0, 0)
+main = sys.modules["__main__"]
+spec = main.__spec__
+facts = {
+    "argv": sys.argv, "orig_argv": getattr(sys, "orig_argv", None), "flags": str(sys.flags), "path": sys.path,
+    "executable": sys.executable, "warnoptions": sys.warnoptions, "xoptions": sys._xoptions,
+    "main": [main.__name__, getattr(main, "__file__", None), main.__package__, type(main.__loader__).__name__],
+    "spec": spec and [spec.name, spec.origin], "depth": depth(), "comm": read("comm"), "cmdline": read("cmdline"),
+    "environ": dict(os.environ), "shown": sorted(read("environ").split("\\0")), "cwd": os.getcwd(),
+    "leads": [os.getpid() == os.getpgrp(), os.getpid() == os.getsid(0)], "umask": os.umask(0o22),
+    "parent": open(f"/proc/{os.getppid()}/comm").read(), "death_signal": death_signal.value,
+    "signals": [str(signal.getsignal(n)) for n in signal.valid_signals()],
+    "mask": [str(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+    "status": {n: status()[n] for n in "SigIgn SigCgt SigBlk ShdPnd NoNewPrivs Seccomp Threads Uid Gid Groups".split()},
+    "limits": [resource.getrlimit(getattr(resource, n)) for n in dir(resource) if n.startswith("RLIMIT_")],
+    "nice": os.nice(0), "processors": sorted(os.sched_getaffinity(0)), "oom": read("oom_score_adj"),
+    "files": sorted((n, os.readlink("/proc/self/fd/" + n).split(":")[0]) for n in os.listdir("/proc/self/fd")
+                    if os.path.exists("/proc/self/fd/" + n)),
+    "inherited": [os.get_inheritable(n) for n in (0, 1, 2)], "cgroup": read("cgroup").count("\\n"),
+    "streams": [[s.name, s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty()]
+                for s in (sys.stdin, sys.stdout, sys.stderr)],
+}
+with open(os.path.join(os.environ["D"], "facts." + os.environ["RANK"]), "w") as file:
+    json.dump({"preloaded": PRELOADED, "facts": facts}, file)
+"""
+FACTS = "import sys\nPRELOADED = 'xml.dom.minidom' in sys.modules\n" + FACTS
+# Of each run its own.
+OF_A_RUN = re.compile(r"DDPRUN_|TORCHELASTIC_|MASTER_PORT|NCCL_RAS_ADDR|PYTHONPATH")
+
+
+class PreloadCase(ddprun_case.DdprunCase):
+    modules = "xml.dom.minidom"
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("job"))
+        os.mkdir(self.path("library"))
+
+    def write(self, name, text, folder="job"):
+        path = os.path.join(self.path(folder), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(text))
+        return path
+
+    def environment(self, **more):
+        return {"PYTHON_EXEC": sys.executable, "XDG_CACHE_HOME": self.path("cache"),
+                "PYTHONPATH": self.path("library"), "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+    def start_preloaded(self, *argv, modules=None, env=None):
+        return self.start("-v", "--preload", modules or self.modules, *argv, env=self.environment(**(env or {})),
+                          cwd=self.path("job"))
+
+    def run_preloaded(self, *argv, code=0, modules=None, env=None):
+        job = self.start_preloaded(*argv, modules=modules, env=env)
+        self.finish(job, code)
+        return job
+
+    def run_cold(self, *argv, code=0):
+        return self.run_ddprun(*argv, code=code, env=self.environment(), cwd=self.path("job"))
+
+    def server_of(self, job):
+        return wait_until(lambda: next((p for p in job.processes() if p.name == "ddprun-preload"), None),
+                          lambda: f"a fork server of\n{job.text()}")
+
+    def assert_preloaded(self, job):
+        self.assertRegex(job.err(), r"preloaded \d+ modules", job.text())
+        self.assertNotIn("started cold", job.err(), job.text())
+
+
+class Equality(PreloadCase):
+    """What a program sees of itself is the same with and without."""
+
+    def facts(self, rank=0):
+        with open(self.path(f"facts.{rank}"), encoding="utf-8") as file:
+            found = json.load(file)
+        os.unlink(file.name)
+        facts = found["facts"]
+        for name in [name for name in facts["environ"] if OF_A_RUN.match(name)]:
+            del facts["environ"][name]
+        facts["shown"] = [entry for entry in facts["shown"] if not OF_A_RUN.match(entry)]
+        facts["environ"].pop(ddprun_case.MARKER, None)
+        facts["shown"] = [entry for entry in facts["shown"] if not entry.startswith(ddprun_case.MARKER)]
+        return found["preloaded"], facts
+
+    def assert_equal_facts(self, *argv):
+        self.run_cold(*argv)
+        is_preloaded, cold = self.facts()
+        self.assertFalse(is_preloaded)
+        self.assert_preloaded(self.run_preloaded(*argv))
+        is_preloaded, forked = self.facts()
+        self.assertTrue(is_preloaded)
+        for name, fact in cold.items():
+            self.assertEqual(forked[name], fact, name)
+
+    def test_a_script_with_arguments(self):
+        self.assert_equal_facts(self.write("facts.py", FACTS), "--flag", "an argument", "ü", "")
+
+    def test_a_script_of_a_relative_path(self):
+        self.write("below/facts.py", FACTS)
+        self.assert_equal_facts("below/facts.py", "1")
+
+    def test_a_script_behind_a_link(self):
+        os.symlink(self.write("facts.py", FACTS, "library"), self.path("job/link.py"))
+        self.assert_equal_facts("link.py")
+
+    def test_a_module(self):
+        self.write("pack/__init__.py", "")
+        self.write("pack/facts.py", FACTS)
+        self.assert_equal_facts("-m", "pack.facts", "-x")
+
+    def test_a_package_with_a_main(self):
+        self.write("pack/__init__.py", "")
+        self.write("pack/__main__.py", FACTS)
+        self.assert_equal_facts("-m", "pack", "7")
+
+    def test_a_folder_with_a_main(self):
+        self.write("app/__main__.py", FACTS)
+        self.assert_equal_facts("app", "7")
+
+    def test_a_zip_application(self):
+        with zipfile.ZipFile(self.path("job/app.pyz"), "w") as archive:
+            archive.writestr("__main__.py", FACTS)
+        self.assert_equal_facts("app.pyz", "7")
+
+    def test_a_file_for_runpy(self):
+        self.write("facts", FACTS)
+        self.assert_equal_facts("--run-path", "facts", "7")
+
+    def test_several_ranks_with_their_own_arguments(self):
+        script = self.write("facts.py", FACTS)
+        argv = ("--nproc-per-node", "3", "--use-env=0", script, "${local_rank}")
+        self.run_cold(*argv)
+        cold = [self.facts(rank)[1] for rank in range(3)]
+        self.assert_preloaded(self.run_preloaded(*argv))
+        for rank in range(3):
+            is_preloaded, facts = self.facts(rank)
+            self.assertTrue(is_preloaded)
+            self.assertEqual(facts, cold[rank])
+
+    def test_a_bound_rank(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("one processor")
+        script = self.write("facts.py", FACTS)
+        argv = ("--nproc-per-node", "2", "--numa-binding", "exclusive", "--omp-num-threads", "auto", script)
+        self.run_cold(*argv)
+        cold = [self.facts(rank)[1] for rank in range(2)]
+        self.run_preloaded(*argv)
+        self.assertEqual([self.facts(rank)[1] for rank in range(2)], cold)
+
+    def test_what_a_program_leaves_behind_is_known_by_its_environment(self):
+        script = self.write("leave.py", """
+            import os, sys
+            if os.fork() == 0:
+                os.setsid()
+                with open("/proc/self/environ", "rb") as file:
+                    print([e for e in file.read().split(b"\\0") if e.startswith(b"DDPRUN_WORKER=")], flush=True)
+                os.read(os.pipe()[0], 1)
+            sys.exit(0)
+            """)
+        job = self.run_preloaded(script)
+        self.assertRegex(job.out(), r"\[b'DDPRUN_WORKER=\d+\.0'\]|^$")
+
+    def test_random_numbers_differ_between_ranks(self):
+        script = self.write("numbers.py", """
+            import os, random, sys, multiprocessing.process
+            words = [random.random(), bytes(multiprocessing.process.current_process().authkey).hex()]
+            if "numpy" in sys.modules:
+                words.append(sys.modules["numpy"].random.random())
+            print("numbers", *words)
+            """)
+        job = self.run_preloaded("--nproc-per-node", "3", script, modules="random,multiprocessing.process,numpy")
+        rows = [line.split()[1:] for line in job.out().splitlines() if "numbers" in line]
+        self.assertEqual(len(rows), 3, job.text())
+        for column in zip(*rows):
+            self.assertEqual(len(set(column)), 3, job.text())
+
+
+class Ends(PreloadCase):
+    """Exit codes, signals and output are those of the worker."""
+
+    ENDS = """
+        import os, signal, sys
+        how = sys.argv[1]
+        print("out", flush=True)
+        print("err", file=sys.stderr)
+        if how == "raise":
+            raise ValueError("no such luck")
+        if how == "text":
+            sys.exit("a reason")
+        if how == "interrupt":
+            raise KeyboardInterrupt
+        if how.startswith("-"):
+            os.kill(os.getpid(), -int(how))
+        if how.startswith("_"):
+            os._exit(int(how[1:]))
+        sys.exit(int(how))
+        """
+
+    def outcome(self, run, how):
+        job = self.start(*(["--preload", self.modules] if run == "preloaded" else []), self.path("job/ends.py"), how,
+                         env=self.environment(), cwd=self.path("job"))
+        code = job.wait()
+        self.assert_nothing_left(job)
+        text = re.sub(r"pid \d+|[\d:.]{5,}|0x[0-9a-f]+|_\w{8}", "N", job.err())
+        return code, job.out(), text
+
+    def test_each_kind_of_end_is_reported_as_without(self):
+        self.write("ends.py", self.ENDS)
+        for how in ("0", "1", "77", "255", "_9", "-9", "-15", "-11", "-6", "raise", "text", "interrupt"):
+            with self.subTest(how):
+                self.assertEqual(self.outcome("preloaded", how), self.outcome("cold", how))
+
+    def test_a_preloaded_worker_is_stopped_by_its_own_handler(self):
+        script = self.write("stop.py", """
+            import os, signal, sys
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(21))
+            os.mkdir(os.path.join(os.environ["D"], "here." + os.environ["RANK"]))
+            signal.pause()
+            """)
+        job = self.start_preloaded("--nproc-per-node", "2", script)
+        wait_until(lambda: all(os.path.exists(self.path(f"here.{n}")) for n in range(2)), job.text)
+        job.signal(signal.SIGTERM)
+        self.finish(job, 143)
+        self.assert_preloaded(job)
+
+    def test_workers_of_each_restart_are_forks(self):
+        script = self.write("again.py", """
+            import os, sys
+            print("preloaded", "xml.dom.minidom" in sys.modules, flush=True)
+            sys.exit(3 if os.environ["TORCHELASTIC_RESTART_COUNT"] < "2" else 0)
+            """)
+        job = self.run_preloaded("--max-restarts", "2", script)
+        self.assertEqual(job.out().count("preloaded True"), 3, job.text())
+        self.assert_preloaded(job)
+
+    def test_two_nodes_each_with_a_server(self):
+        script = self.write("here.py", "import sys; print('preloaded', 'xml.dom.minidom' in sys.modules)")
+        job = self.run_preloaded("--local-nodes", "2", "--nproc-per-node", "2", script)
+        self.assertEqual(job.out().count("preloaded True"), 4, job.text())
+
+
+class Faults(PreloadCase):
+    """Whatever becomes of the server, workers are started cold, and nothing is left of it."""
+
+    AGAIN = """
+        import os, sys
+        D, count = os.environ["D"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+        print("preloaded", "xml.dom.minidom" in sys.modules, flush=True)
+        if count == "0":
+            os.mkdir(D + "/here")
+            with open(D + "/gate") as gate:
+                gate.read(1)
+            sys.exit(3)
+        """
+
+    def hit_server(self, number):
+        """Send the server a signal between two rounds; the second is to be cold."""
+        gate = self.gate()
+        job = self.start_preloaded("--max-restarts", "1", self.write("again.py", self.AGAIN))
+        wait_until(lambda: os.path.exists(self.path("here")), job.text)
+        os.kill(self.server_of(job).pid, number)
+        gate.open()
+        self.finish(job)
+        self.assertEqual(re.findall("preloaded (True|False)", job.out()), ["True", "False"], job.text())
+        return job
+
+    def test_a_server_that_is_killed(self):
+        job = self.hit_server(signal.SIGKILL)
+        self.assertIn("rank 0 (local rank 0) is started cold: the fork server has ended", job.err())
+
+    def test_a_server_that_is_stopped(self):
+        job = self.hit_server(signal.SIGSTOP)
+        self.assertIn("rank 0 (local rank 0) is started cold: the fork server does not answer", job.err())
+
+    def test_one_line_tells_of_all_workers_that_start_cold(self):
+        script = self.write("here.py", "print('here')")
+        self.write("ends.py", "import os; os._exit(3)", "library")
+        job = self.start("--preload", "ends", "--nproc-per-node", "3", script, env=self.environment(),
+                         cwd=self.path("job"))
+        self.finish(job)
+        self.assertEqual(job.err().count("started cold"), 1, job.text())
+        self.assertEqual(job.out().count("here"), 3)
+
+    def test_a_server_that_imports_slowly_is_there_for_the_restart(self):
+        self.write("slow.py", """
+            import os
+            with open(os.environ["D"] + "/imports") as file:
+                file.read(1)
+            """, "library")
+        imports, gate = self.gate("imports"), self.gate()
+        job = self.start_preloaded("--max-restarts", "1", "--rdzv-conf", "join_timeout=2",
+                                   self.write("again.py", self.AGAIN), modules="slow,xml.dom.minidom")
+        wait_until(lambda: os.path.exists(self.path("here")), job.text)
+        self.assertIn("still being imported", job.err())
+        imports.open()
+        job.wait_for(r"preloaded \d+ modules")
+        gate.open()
+        self.finish(job)
+        self.assertEqual(re.findall("preloaded (True|False)", job.out()), ["False", "True"], job.text())
+
+    def test_a_run_that_is_stopped_while_its_server_imports(self):
+        self.write("slow.py", "import os; os.mkdir(os.environ['D'] + '/slow'); os.read(os.pipe()[0], 1)", "library")
+        job = self.start_preloaded(self.write("here.py", "print('here')"), modules="slow")
+        wait_until(lambda: os.path.exists(self.path("slow")), job.text)
+        job.signal(signal.SIGTERM)
+        self.finish(job, 143)
+        self.assertEqual(job.out(), "")
+
+    def test_kills_of_agent_and_launcher_leave_nothing(self):
+        script = self.write("wait.py", """
+            import os, signal
+            os.mkdir(os.environ["D"] + "/here." + os.environ["ROUND"] + os.environ["RANK"])
+            signal.pause()
+            """)
+        for number, victims in enumerate((["agent"], ["launcher"], ["agent", "launcher"], ["server", "launcher"])):
+            with self.subTest(victims):
+                job = self.start_preloaded("--nproc-per-node", "2", script, env={"ROUND": str(number)})
+                wait_until(lambda n=number, j=job: all(os.path.exists(self.path(f"here.{n}{r}")) for r in "01"), job.text)
+                pids = {"agent": job.agents()[0].pid, "launcher": job.pid, "server": self.server_of(job).pid}
+                for victim in victims:
+                    os.kill(pids[victim], signal.SIGKILL)
+                job.wait()
+                self.assert_nothing_left(job)
+
+    def test_the_server_is_killed_with_the_agent_while_it_imports(self):
+        self.write("slow.py", "import os; os.mkdir(os.environ['D'] + '/slow'); os.read(os.pipe()[0], 1)", "library")
+        job = self.start_preloaded(self.write("here.py", "print('here')"), modules="slow")
+        wait_until(lambda: os.path.exists(self.path("slow")), job.text)
+        os.kill(job.agents()[0].pid, signal.SIGKILL)
+        job.wait()
+        self.assert_nothing_left(job)
+
+    def test_an_interpreter_behind_a_script_is_not_trusted(self):
+        wrapper = self.write("python3", f"#!/bin/sh\nexec {sys.executable} -E \"$@\"\n")
+        os.chmod(wrapper, os.stat(wrapper).st_mode | stat.S_IXUSR)
+        job = self.run_preloaded(self.write("here.py", "print('here')"), env={"PYTHON_EXEC": wrapper})
+        self.assertIn("is a script that starts another interpreter", job.err())
+        self.assertEqual(job.out().count("here"), 1)
+
+    def test_another_program_is_started_as_ever(self):
+        job = self.run_preloaded("--no-python", "/bin/echo", "hello")
+        self.assertIn("hello", job.out())
+        self.assertIn("the program is not run by Python", job.err())
+
+
+class Modules(PreloadCase):
+    """What must not be imported before a fork is left out."""
+
+    HERE = "import sys; print('has', *sorted(n for n in sys.modules if n.startswith('lib_') or n == 'xml'))"
+
+    def leaves_out(self, text, why):
+        self.write("lib_bad.py", text, "library")
+        self.write("lib_good.py", "", "library")
+        script = self.write("here.py", self.HERE)
+        job = self.run_preloaded("--nproc-per-node", "2", script, modules="lib_good,lib_bad,xml")
+        self.assertEqual(job.out().count("has lib_good xml\n"), 2, job.text())
+        self.assertRegex(job.err(), r"preloaded .*left out: lib_bad")
+        del why
+        return job
+
+    def test_a_thread(self):
+        self.leaves_out("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()", "")
+
+    def test_a_socket(self):
+        self.leaves_out("import socket; s = socket.socket()", "")
+
+    def test_a_file(self):
+        self.leaves_out("f = open(__file__)", "")
+
+    def test_a_process(self):
+        self.leaves_out("import subprocess; p = subprocess.Popen(['sleep', '60'])", "")
+
+    def test_shared_memory(self):
+        self.leaves_out("import mmap; m = mmap.mmap(-1, 4096)", "")
+
+    def test_a_variable_of_the_rank(self):
+        self.leaves_out("import os; RANK = os.environ.get('LOCAL_RANK', '0')", "")
+
+    def test_an_import_that_fails_half_way(self):
+        self.leaves_out("import json.tool; raise RuntimeError('no')", "")
+
+    def test_much_output(self):
+        self.leaves_out("print('x' * 100000)", "")
+
+    def test_a_module_that_is_not_there(self):
+        script = self.write("here.py", self.HERE)
+        job = self.run_preloaded(script, modules="lib_absent,xml")
+        self.assertIn("has xml", job.out())
+        self.assertRegex(job.err(), "preloaded .*left out: lib_absent")
+
+    def test_what_an_import_prints_each_worker_prints(self):
+        self.write("lib_loud.py", "import sys; print('loud'); print('louder', file=sys.stderr)", "library")
+        script = self.write("here.py", "import lib_loud; print('here')")
+        job = self.run_preloaded("--nproc-per-node", "2", script, modules="lib_loud")
+        self.assert_preloaded(job)
+        self.assertEqual([job.out().count("]:loud\n"), job.out().count("here"), job.err().count("louder")], [2, 2, 2])
+
+    def test_a_file_of_the_program_that_hides_a_module_of_that_name(self):
+        self.write("lib_same.py", "WHERE = 'library'", "library")
+        self.write("lib_same.py", "WHERE = 'own'")
+        script = self.write("here.py", "import lib_same; print(lib_same.WHERE)")
+        job = self.run_preloaded(script, modules="lib_same")
+        self.assertIn("own", job.out())
+        self.assertRegex(job.err(), "is started cold: its own .*lib_same.py hides a module of that name")
+
+    def test_a_rank_with_another_setting_of_a_library(self):
+        script = self.write("here.py", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], 'xml' in "
+                                       "__import__('sys').modules)")
+        job = self.run_preloaded("--nproc-per-node", "2", "--virtual-local-rank", script, modules="xml")
+        self.assertIn("0 True", job.out())
+        self.assertIn("1 False", job.out())
+        self.assertIn("rank 1 (local rank 1) is started cold: CUDA_VISIBLE_DEVICES is another one", job.err())
+
+
+class Learned(PreloadCase):
+    """--preload auto: what a program imports is learnt from its runs."""
+
+    modules = "auto"
+
+    def cached(self):
+        folder = self.path("cache/ddprun/preload")
+        found = {}
+        for name in os.listdir(folder) if os.path.isdir(folder) else []:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                found[name] = file.read().splitlines()
+        return found
+
+    def test_the_second_run_has_what_the_first_has_imported(self):
+        self.write("own.py", "")
+        script = self.write("train.py", """
+            import sys
+            print("preloaded", "xml.dom.minidom" in sys.modules)
+            import own, xml.dom.minidom
+            """)
+        jobs = [self.run_preloaded("--nproc-per-node", "2", script) for _ in range(2)]
+        self.assertEqual([job.out().count("preloaded True") for job in jobs], [0, 2], jobs[1].text())
+        self.assertIn("started cold: nothing is known yet", jobs[0].err())
+        (lines,) = self.cached().values()
+        self.assertIn("xml.dom.minidom", lines)
+        self.assertNotIn("own", lines)
+        self.assertNotIn("__main__", lines)
+
+    def test_a_first_run_says_nothing_of_it(self):
+        script = self.write("train.py", "import xml.dom.minidom")
+        job = self.start("--preload", "auto", script, env=self.environment(), cwd=self.path("job"))
+        self.finish(job)
+        self.assertEqual(job.err(), "")
+
+    def test_a_run_that_fails_is_learnt_from_too(self):
+        self.run_preloaded(self.write("train.py", "import xml.dom.minidom; raise ValueError"), code=1)
+        self.assertEqual(len(self.cached()), 1)
+
+    def test_a_list_that_is_damaged_is_no_list(self):
+        script = self.write("train.py", "import xml.dom.minidom")
+        self.run_preloaded(script)
+        (name,) = self.cached()
+        for text in (b"", b"\xff\x00", b"ddprun preload 1\nanother\nxml\n", b"x" * (2 << 20)):
+            with open(self.path("cache/ddprun/preload/" + name), "wb") as file:
+                file.write(text)
+            self.run_preloaded(script)
+            self.assertIn("xml.dom.minidom", self.cached()[name])
+
+    def test_a_program_that_sets_what_modules_read_is_started_cold(self):
+        self.write("config.py", "import os\nos.environ.setdefault('OMP_NUM_THREADS', '3')")
+        script = self.write("train.py", "import config, xml.dom.minidom")
+        self.run_preloaded(script)
+        job = self.run_preloaded(script)
+        self.assertIn("is started cold: config.py:2 sets OMP_NUM_THREADS", job.err())
+
+    def test_a_program_may_set_what_is_read_later(self):
+        script = self.write("train.py", "import os, xml.dom.minidom\nos.environ['MASTER_PORT'] = '1'")
+        self.run_preloaded(script)
+        self.assert_preloaded(self.run_preloaded(script))
+
+
+if __name__ == "__main__":
+    ddprun_case.main()
