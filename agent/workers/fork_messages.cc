@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "common/text/screen.h"
+#include "common/text/display.h"
 
 namespace ddprun::agent {
 namespace {

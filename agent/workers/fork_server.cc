@@ -14,7 +14,7 @@
 #include <cstring>
 #include <utility>
 
-#include "agent/process/family.h"
+#include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
 #include "common/assert.h"
 #include "common/system/child.h"

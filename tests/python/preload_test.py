@@ -10,9 +10,10 @@ import textwrap
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../system"))
+sys.path[:0] = [os.path.join(HERE, "../system"), HERE]
 
 import ddprun_case  # noqa: E402  pylint: disable=wrong-import-position
+import preload_differences  # noqa: E402  pylint: disable=wrong-import-position
 from ddprun_case import wait_until  # noqa: E402  pylint: disable=wrong-import-position
 
 # All that a program can see of how it was started; a worker prints it as JSON into $D/facts.RANK.
@@ -447,6 +448,25 @@ class Modules(PreloadCase):
         self.assertIn("0 True", job.out())
         self.assertIn("1 False", job.out())
         self.assertIn("rank 1 (local rank 1) is started cold: CUDA_VISIBLE_DEVICES is another one", job.err())
+
+
+class Differences(PreloadCase):
+    """Some of the scripts of preload_differences.py, which runs them all by hand."""
+
+    SOME = ("prints", "C output at exit", "exit text", "exception", "recursion depth", "unraisable", "interrupt", "dispositions",
+            "stack", "atexit", "a thread at the end", "thread numbers", "main", "path", "flags", "streams", "open files",
+            "variables in C", "variables of children", "fork hooks", "multiprocessing spawn", "import of its own", "no children")
+
+    def test_output_and_exit_codes_are_equal(self):
+        for number, name in enumerate(self.SOME):
+            with self.subTest(name):
+                text = preload_differences.SCRIPTS[name] + "\n"
+                self.assertIsNone(preload_differences.difference(text, 1 + number % 2, self.path("job")))
+
+    def test_scripts_made_at_random(self):
+        for number in range(6):
+            text = preload_differences.made_at_random(os.getpid(), number)
+            self.assertIsNone(preload_differences.difference(text, 1, self.path("job")), text)
 
 
 class Learned(PreloadCase):

@@ -63,7 +63,7 @@ def become(
         for stream, text in zip((1, 2), printed):
             while text:
                 text = text[os.write(stream, text) :]
-        _reseed()
+        _renew()
     except BaseException as error:
         try:
             os.write(2, f"ddprun: cannot start this worker from its fork server: {error!r}\n".encode())
@@ -99,8 +99,10 @@ def _set_environment(request: Request) -> None:
             os.environb[name] = value
 
 
-def _reseed() -> None:
-    """Give this process random numbers of its own; Python's `random` sees to itself.
+def _renew() -> None:
+    """Renew what a library holds of the process before: random numbers, and numbers of threads.
+
+    Python's `random` sees to itself.
 
     torch seeds itself at random when it is imported, with 53 bits; a smaller seed was set by hand.
     """
@@ -110,6 +112,10 @@ def _reseed() -> None:
     mtrand = sys.modules.get("numpy.random.mtrand")
     if mtrand is not None:
         mtrand.seed()  # type: ignore[attr-defined]
+    # Python keeps the number that the kernel gave to the main thread of the process before.
+    threading = sys.modules.get("threading")
+    if threading is not None and hasattr(threading.Thread, "_set_native_id"):
+        threading.current_thread()._set_native_id()
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         current = process.current_process()

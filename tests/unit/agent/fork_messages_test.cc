@@ -64,10 +64,8 @@ TEST_CASE("what is no reply is refused") {
 }
 
 TEST_CASE("a reason reaches the terminal as one short line") {
-  const auto reply = decode_fork_reply(
-      "cold\0001\0"
-      "a\nb\x1b[31m" +
-      std::string(2000, 'x') + "\0"s);
+  const std::string why = "a\nb\x1b[31m" + std::string(2000, 'x');
+  const auto reply = decode_fork_reply("cold\0001\0"s + why + "\0"s);
   const std::string& text = reply.value().text;
   CHECK(text.find('\n') == std::string::npos);
   CHECK(text.find('\x1b') == std::string::npos);

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""How long a PyTorch script takes to its first step: ordered by ddprun, by ddprun --preload, and by torchrun.
+
+    bench/python/start.py [--build build/dev] [--rounds 5] [--ranks 1 2 4] [--only cold preloaded torchrun]
+
+PYTHON_EXEC names the interpreter with torch. Each run starts start_worker.py, in which the last rank dies once after its third
+step: "start" is from the order until rank 0 has done its first step, "restart" from the death until rank 0 of the next round has.
+Contestants take turns; prints medians [min-max] of the rounds and the rounds' own ratios to ddprun without --preload. torchrun
+runs with --monitor-interval 0.1. The first run of ddprun --preload, from which it learns, is not counted.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from side_by_side import PYTHON, add_build_option, free_port, median_ratio, need_torch, spread, take_turns  # noqa: E402
+
+LIMIT_S = 300  # Of one run.
+LEFT_OUT = re.compile(r"PET_|DDPRUN_|TORCH|RANK$|WORLD_SIZE$|MASTER_|LOCAL_RANK$")
+
+
+def command_of(name, build, ranks):
+    script = os.path.join(HERE, "start_worker.py")
+    common = ["--nproc_per_node", str(ranks), "--max_restarts", "1"]  # Old versions of torchrun know no dashes.
+    if name == "torchrun":
+        return [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint",
+                f"127.0.0.1:{free_port()}", "--monitor_interval", "0.1", *common, script]
+    preload = ["--preload", "auto"] if name == "preloaded" else []
+    return [os.path.join(build, "bin", "ddprun"), *preload, *common, script]
+
+
+def run(name, build, ranks, folder):
+    """(start, restart) in seconds."""
+    log = os.path.join(folder, "log")
+    open(log, "w", encoding="ascii").close()
+    environment = {k: v for k, v in os.environ.items() if not LEFT_OUT.match(k)}
+    environment.update(PYTHON_EXEC=PYTHON, START_LOG=log, XDG_CACHE_HOME=folder, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="",
+                       PYTHONWARNINGS="ignore", PYTHONDONTWRITEBYTECODE="1")
+    ordered = time.monotonic()
+    done = subprocess.run(command_of(name, build, ranks), env=environment, capture_output=True, text=True, timeout=LIMIT_S,
+                          check=False)
+    with open(log, encoding="ascii") as file:
+        lines = [line.split() for line in file]
+    steps = [float(at) for what, rank, at in lines if what == "step" and rank == "0"]
+    deaths = [float(at) for what, _, at in lines if what == "death"]
+    if len(steps) != 2 or len(deaths) != 1:
+        sys.exit(f"{name} with {ranks} ranks: {lines}\n{done.stdout}{done.stderr}")
+    start, restart = steps[0] - ordered, steps[1] - deaths[0]
+    print(f"# {ranks} ranks, {name}: start {start:.3f} s, restart {restart:.3f} s", file=sys.stderr, flush=True)
+    return start, restart
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_build_option(parser, "bin/ddprun")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--only", nargs="+", default=["cold", "preloaded", "torchrun"])
+    options = parser.parse_args()
+    need_torch()
+    with tempfile.TemporaryDirectory(prefix="ddprun-start-") as folder:
+        for ranks in options.ranks:
+            contestants = {name: lambda name=name: run(name, options.build, ranks, folder) for name in options.only}
+            if "preloaded" in contestants:
+                contestants["preloaded"]()
+            found = take_turns(contestants, options.rounds)
+            for number, what in enumerate(("start", "restart")):
+                row = {name: [values[number] for values in rounds] for name, rounds in found.items()}
+                for name, values in row.items():
+                    ratio = f"  {median_ratio(values, row['cold']):.3f} of cold" if "cold" in row else ""
+                    print(f"{what:<8} {ranks} ranks  {name:<10} {spread(values)} s{ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
