@@ -5,7 +5,7 @@ if(DDPRUN_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 
 set(DDPRUN_WATCHED worker_sdk/shm/shm_backend.cc worker_sdk/shm/shm_sync.cc worker_sdk/shm/shm_team.cc
-    worker_sdk/transport/reduce.cc worker_sdk/worker/agents_ear.cc agent/health/progress_files.cc)
+    worker_sdk/transport/reduce.cc worker_sdk/worker/loss_listener.cc agent/health/progress_files.cc)
 list(TRANSFORM DDPRUN_WATCHED PREPEND ${PROJECT_SOURCE_DIR}/)
 add_library(orders_watched OBJECT
             orders/litmus_test.cc orders/page_orders_test.cc orders/shm_orders_test.cc ${DDPRUN_WATCHED})

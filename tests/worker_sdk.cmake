@@ -12,8 +12,8 @@ ddprun_test(NAME group_failure_test SOURCES unit/worker_sdk/group_failure_test.c
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME worker_death_test SOURCES process/worker_sdk/worker_death_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
-ddprun_test(NAME agents_word_test
-            SOURCES process/worker_sdk/agents_word_test.cc ${PROJECT_SOURCE_DIR}/agent/health/progress_files.cc
+ddprun_test(NAME loss_notice_test
+            SOURCES process/worker_sdk/loss_notice_test.cc ${PROJECT_SOURCE_DIR}/agent/health/progress_files.cc
             LIBRARIES ddprun::worker_sdk LABELS process)
 ddprun_test(NAME spawn_ranks_test SOURCES process/worker_sdk/spawn_ranks_test.cc
             LIBRARIES ddprun::worker_sdk LABELS process)

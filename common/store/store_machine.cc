@@ -70,9 +70,9 @@ Result<void> StoreMachine::store(const std::string& key, std::string value,
   const Result<std::optional<std::string>> before = table_.set(key, std::move(value));
   if (!before) return before.error();
   if (*before) {
-    tell_watchers(kUpdated, key, **before, replies);
+    notify_watchers(kUpdated, key, **before, replies);
   } else {
-    tell_watchers(kCreated, key, {}, replies);
+    notify_watchers(kCreated, key, {}, replies);
   }
   std::vector<int> done;
   key_waits_.wake_all(key, done);
@@ -81,7 +81,7 @@ Result<void> StoreMachine::store(const std::string& key, std::string value,
 }
 
 // To be called after the change.
-void StoreMachine::tell_watchers(int change, const std::string& key, std::string_view before,
+void StoreMachine::notify_watchers(int change, const std::string& key, std::string_view before,
                                  std::vector<StoreReply>& replies) {
   const auto watched = watchers_.find(key);
   if (watched == watchers_.end()) return;
@@ -263,7 +263,7 @@ Result<void> StoreMachine::append(Turn& turn) {
   if (!value) return store(key, std::move(more), turn.replies);
   const std::string before = watchers_.contains(key) ? *value : std::string();
   Result<void> appended = table_.append(key, more);
-  if (appended) tell_watchers(kUpdated, key, before, turn.replies);
+  if (appended) notify_watchers(kUpdated, key, before, turn.replies);
   return appended;
 }
 
@@ -296,7 +296,7 @@ Result<void> StoreMachine::list_keys(Turn& turn) {
 Result<void> StoreMachine::remove(Turn& turn) {
   const std::string& key = turn.request.keys[0];
   const std::optional<std::string> erased = table_.erase(key);
-  if (erased) tell_watchers(kDeleted, key, *erased, turn.replies);
+  if (erased) notify_watchers(kDeleted, key, *erased, turn.replies);
   append_i64(turn.reply(), erased ? 1 : 0);
   return {};
 }

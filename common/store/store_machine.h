@@ -100,7 +100,7 @@ class StoreMachine {
   void give_up_wait(int id, Connection& connection, std::vector<StoreReply>& replies);
   void pass_on_queue_turn(Connection& connection, std::vector<StoreReply>& replies);
   void wake_queue_waiter(const std::string& key, std::vector<StoreReply>& replies);
-  void tell_watchers(int change, const std::string& key, std::string_view before,
+  void notify_watchers(int change, const std::string& key, std::string_view before,
                      std::vector<StoreReply>& replies);
   void check_accounts() const;
   void check_waits() const;

@@ -84,7 +84,7 @@ Question question_about(const End& from, const End& to) {
 
 // An exact match, whose answer is there when send() returns. Where no connection has the numbers
 // the kernel answers with who listens at `from`.
-std::optional<SocketFacts> ask_kernel(int kernel, const End& from, const End& to) {
+std::optional<SocketFacts> query_kernel(int kernel, const End& from, const End& to) {
   const Question question = question_about(from, to);
   if (::send(kernel, &question, sizeof question, 0) != sizeof question) return std::nullopt;
   alignas(nlmsghdr) std::array<char, 4096> answer;
@@ -166,9 +166,10 @@ PeerUser peer_user_of(const SocketFacts& facts, uid_t self) {
   return facts.user == self || facts.user == 0 ? PeerUser::kOurs : PeerUser::kOthers;
 }
 
-PeerUsers::PeerUsers(std::string_view proc_net, bool ask_kernel)
+PeerUsers::PeerUsers(std::string_view proc_net, bool query_kernel)
     : proc_net_(proc_net),
-      kernel_(ask_kernel ? ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG) : -1) {
+      kernel_(query_kernel ? ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)
+                           : -1) {
   const bool readable = ::access((std::string(proc_net) + "/tcp").c_str(), R_OK) == 0;
   way_ = kernel_ ? Way::kKernel : readable ? Way::kTables : Way::kNone;
 }
@@ -179,9 +180,9 @@ PeerUser PeerUsers::look_up(int connection) {
   if (!peer || !local) return PeerUser::kGone;
   std::optional<SocketFacts> facts;
   if (way_ == Way::kKernel) {
-    facts = ask_kernel(kernel_.get(), *peer, *local);
+    facts = query_kernel(kernel_.get(), *peer, *local);
     // Who does not even find this end has no answers to give.
-    if (!facts && still_there(connection) && !ask_kernel(kernel_.get(), *local, *peer)) {
+    if (!facts && still_there(connection) && !query_kernel(kernel_.get(), *local, *peer)) {
       *this = PeerUsers(proc_net_, false);
     }
   }

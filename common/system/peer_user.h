@@ -34,8 +34,8 @@ enum class PeerUser {
 
 class PeerUsers {
  public:
-  // `proc_net` is /proc/net; `ask_kernel` false leaves only that (for tests).
-  explicit PeerUsers(std::string_view proc_net = "/proc/net", bool ask_kernel = true);
+  // `proc_net` is /proc/net; `query_kernel` false leaves only that (for tests).
+  explicit PeerUsers(std::string_view proc_net = "/proc/net", bool query_kernel = true);
 
   // Of `connection`, which was accepted and is looked at before anything is read from it.
   PeerUser look_up(int connection);

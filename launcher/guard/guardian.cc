@@ -69,7 +69,7 @@ class Guardian {
 
   const GuardianPlan& plan_;
   GuardianSignals signals_;
-  Impatience impatience_;
+  InterruptCounter impatience_;
   Keeper keeper_;
   RespawnBudget keeper_budget_;
   std::optional<TimePoint> keeper_at_;  // When the next is started, if one was killed.
@@ -257,14 +257,15 @@ void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
 }
 
 void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
-  const bool hopeless = end.exit_code == kExitCannotStart;  // Has been said, and would not change.
+  // The failure has been printed, and another attempt would fail the same way.
+  const bool cannot_recover = end.exit_code == kExitCannotStart;
   // Without it the nodes can never meet. Later, when it has run before, workers go on without it.
-  const bool never_began = hopeless && !child.plan->argv.empty() && child.budget.used() == 0;
+  const bool never_began = cannot_recover && !child.plan->argv.empty() && child.budget.used() == 0;
   if (never_began && !ending_ && exit_code_ == 0) {
     exit_code_ = kExitCannotStart;
     return signal_agents(children_, SIGTERM);
   }
-  if (ending_ || is_done(end) || hopeless) return;
+  if (ending_ || is_done(end) || cannot_recover) return;
   const std::string what = child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end);
   child.start_at = child.budget.died(Clock::now());
   if (child.start_at) {

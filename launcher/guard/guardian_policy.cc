@@ -49,7 +49,7 @@ std::optional<TimePoint> RespawnBudget::died(TimePoint now) {
   return next;
 }
 
-bool Impatience::signalled(int signal, Origin origin) {
+bool InterruptCounter::signalled(int signal, Origin origin) {
   if (origin == Origin::kNow) return true;
   const bool ends = signal == SIGINT || signal == SIGQUIT;
   return ends && origin == Origin::kTerminal && ++typed_ >= 2;

@@ -61,7 +61,7 @@ enum class Origin {
 // Which signal means "kill everything now": the second Ctrl-C or Ctrl-\ at a terminal. Signals that
 // processes send come twice for other reasons (timeout(1) sends one to its child and one to the
 // child's group), so the agents judge those by the time between them (SupervisorOptions::patience).
-class Impatience {
+class InterruptCounter {
  public:
   bool signalled(int signal, Origin origin);
 

@@ -59,7 +59,7 @@ class HostsRun {
   TimePoint connect_until_ = Clock::now() + kConnectLimit;
   std::optional<TimePoint> kill_at_;
   bool decided_ = false;
-  Impatience impatience_;
+  InterruptCounter impatience_;
   int impatient_ = 0;            // Signals that meant "now".
   std::optional<int> own_code_;  // This process ended the run.
   int first_code_ = 0;           // Of the first node that ended with another than 0.

@@ -67,7 +67,7 @@ class Query : public std::enable_shared_from_this<Query> {
 
   void start() {
     attempt();
-    look_at_clock();
+    check_clock();
   }
   void forget() {
     done_ = nullptr;
@@ -122,7 +122,7 @@ class Query : public std::enable_shared_from_this<Query> {
     finish(Failure{Errc::kFrameTooLarge, "the answer of the agent at " + answer_.path});
   }
 
-  void look_at_clock() {
+  void check_clock() {
     if (is_over()) return;
     const auto now = Clock::now();
     if (now - began_ >= (is_halted() ? kHaltedLimit : kAnswerLimit)) {
@@ -136,7 +136,7 @@ class Query : public std::enable_shared_from_this<Query> {
     }
     pause_.expires_after(kPause);
     pause_.async_wait([self = shared_from_this()](error_code error) {
-      if (!error) self->look_at_clock();
+      if (!error) self->check_clock();
     });
   }
 

@@ -52,7 +52,7 @@ struct Member {
   int serial = 0;         // Of the newest Join or Slots.
   int fallen = 0;         // Of its workers without a seat; all of these are counted.
   int granted = 0;        // So many of those may be replaced.
-  bool hopeless = false;  // kEmpty: and one of them may not.
+  bool cannot_recover = false;  // kEmpty: and one of them may not.
 };
 
 }  // namespace ddprun::rendezvous

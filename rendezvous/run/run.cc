@@ -23,7 +23,7 @@ std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
     const bool waits =
         state_ != State::kEnded && it != members_.end() && waits_for_seat(it->second);
     // Of thousands that come at once nobody has time to read it; a heartbeat will be answered so.
-    if (waits && !many()) tell_waiting(it->first, it->second);
+    if (waits && !many()) notify_waiting(it->first, it->second);
   }
   return std::exchange(actions_, {});
 }
@@ -269,7 +269,7 @@ void Run::admit(const NodeId& node, const Join& join) {
   if (gathering()) round_ = std::max(round_, join.after_round + 1);
   const bool left_its_seat = member.phase == Phase::kSeated || member.phase == Phase::kFinished;
   take_offer(it, join.offer);
-  member.missing = member.hopeless = false;
+  member.missing = member.cannot_recover = false;
   member.last_seen = now_;
   member.seat.reset();
   member.living = join.living;
@@ -318,7 +318,7 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
     stop.keep = member.living;
     return tell(node, stop);
   }
-  if (waits_for_seat(member) && member.roster_told != roster_) return tell_waiting(node, member);
+  if (waits_for_seat(member) && member.roster_told != roster_) return notify_waiting(node, member);
 }
 
 void Run::on(const NodeId& node, const Finished& finished) {

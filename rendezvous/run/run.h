@@ -239,7 +239,7 @@ class Run {
   bool is_overruled_by(const NodeOffer& offer) const;
   void overrule(const NodeOffer& host);
   void refuse(const NodeId& node, const std::string& host, const std::string& why);
-  void tell_waiting(const NodeId& node, Member& member);
+  void notify_waiting(const NodeId& node, Member& member);
   TimePoint wait_ends() const;
   std::string waiting_text(const Member* member = nullptr) const;
   std::string roster_text() const;

@@ -223,7 +223,7 @@ void Run::answer_stranger(const NodeId& node, int round) {
   tell(node, StopRound{round, "this node was counted as lost", false});
 }
 
-void Run::tell_waiting(const NodeId& node, Member& member) {
+void Run::notify_waiting(const NodeId& node, Member& member) {
   DDPRUN_ASSERT(waits_for_seat(member));
   member.roster_told = roster_;
   Waiting waiting;
@@ -699,7 +699,7 @@ void Run::replace_fallen(const NodeId& node, Member& member, const Slots& slots)
   restart_count_ += granted;
   member.granted += granted;
   if (asked > granted && goes_on && member.phase == Phase::kEmpty) {
-    member.hopeless = true;
+    member.cannot_recover = true;
     give_up_hopeless(member.offer.host);
   }
   const bool over = state_ == State::kClosing || restart_count_ < config_->max_restarts;
@@ -715,7 +715,7 @@ void Run::give_up_hopeless(const std::string& host) {
   if (!gathering()) return;
   int left = count(Phase::kReady) + count(Phase::kStopping);
   for (const auto& [node, member] : members_) {
-    left += member.phase == Phase::kEmpty && !member.hopeless ? 1 : 0;
+    left += member.phase == Phase::kEmpty && !member.cannot_recover ? 1 : 0;
   }
   if (left >= config_->nnodes_min) return;
   const bool failed = workers_blamed_ && !deaths_.empty();

@@ -52,7 +52,7 @@ struct Run::Snapshot {
   static void member(auto&& a, auto& whole) {
     auto& [offer, phase, arrival, group_rank_before, after_round, seat, last_seen, beat, beat_told,
            roster_told, unanswered, missing, asked, round_trip, living, beginning, prepares,
-           invited, holders, kept, parked, spares, serial, fallen, granted, hopeless] = whole;
+           invited, holders, kept, parked, spares, serial, fallen, granted, cannot_recover] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kEmpty), a("arrival", arrival);
     a.added("after_round", after_round);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
@@ -61,7 +61,7 @@ struct Run::Snapshot {
     a.added("asked", asked), a.added("round_trip_ms", round_trip);
     a.added("living", living), a.added("kept", kept), a.added("parked", parked);
     a.added("serial", serial), a.added("fallen", fallen), a.added("granted", granted);
-    a.added("hopeless", hopeless), a.added("beginning", beginning);
+    a.added("hopeless", cannot_recover), a.added("beginning", beginning);
     a.added("prepares", prepares), a.added("invited", invited), a.added("spares", spares);
     a.added("holders", holders);
   }

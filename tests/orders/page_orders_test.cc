@@ -9,7 +9,7 @@
 #include "agent/health/progress_files.h"
 #include "common/system/threads.h"
 #include "tests/orders/explorer.h"
-#include "worker_sdk/worker/agents_ear.h"
+#include "worker_sdk/worker/loss_listener.h"
 
 namespace ddprun {
 namespace {
@@ -31,13 +31,13 @@ Program on_page(std::vector<std::function<void()>> threads) {
 
 void tell() { agent::write_word(page, 3, "gone"); }
 
-bool is_whole(const std::optional<worker_sdk::AgentsWord>& word) {
+bool is_whole(const std::optional<worker_sdk::LossNotice>& word) {
   return word && word->rank == 3 && word->text == "gone";
 }
 
 TEST_CASE("Orders: a word of the agent that is seen is seen whole") {
   const auto look = [] {
-    const auto word = worker_sdk::read_word(page);
+    const auto word = worker_sdk::read_loss(page);
     expect(!word || is_whole(word), "half a word");
   };
   CHECK_THAT(explore(on_page({tell, look})).text(), Catch::StartsWith("all well in all"));
@@ -46,7 +46,7 @@ TEST_CASE("Orders: a word of the agent that is seen is seen whole") {
 TEST_CASE("Orders: who listens hears the agent's word, and does not sleep for ever") {
   const auto listen = [] {
     static const std::atomic<bool> stopping{false};
-    expect(is_whole(worker_sdk::await_word(page, stopping)), "half a word");
+    expect(is_whole(worker_sdk::await_loss(page, stopping)), "half a word");
   };
   CHECK_THAT(explore(on_page({tell, listen})).text(), Catch::StartsWith("all well in all"));
   CHECK_THAT(explore(on_page({tell, listen, listen})).text(), Catch::StartsWith("all well in all"));
@@ -55,7 +55,7 @@ TEST_CASE("Orders: who listens hears the agent's word, and does not sleep for ev
 TEST_CASE("Orders: who is to stop listening wakes up") {
   static std::atomic<bool> stopping;
   Program program = on_page({[] { stopping.store(true), ring(page.bell); },
-                             [] { expect(!worker_sdk::await_word(page, stopping), "a word"); }});
+                             [] { expect(!worker_sdk::await_loss(page, stopping), "a word"); }});
   program.before = [before = program.before] {
     before();
     stopping = false;

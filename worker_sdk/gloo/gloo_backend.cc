@@ -117,7 +117,7 @@ GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions
 
 GlooBackend::~GlooBackend() {
   const SigpipeGuard guard;
-  doubt_.reset();
+  probe_.reset();
   watch_.reset();
   context_.reset();
   close_gently(connections_);
@@ -129,9 +129,9 @@ void GlooBackend::connect(const GlooOptions& options) {
   attributes.iface = options.interface;
   attributes.ai_family = AF_UNSPEC;
   watch_ = std::make_unique<GlooWatch>();
-  if (options.may_doubt && reopen_store_) {
-    doubt_ = std::make_unique<GlooDoubt>(
-        GlooDoubt::Options{roster_, prefix_, reopen_store_, [this] { watch_->free_all(); }});
+  if (options.may_probe && reopen_store_) {
+    probe_ = std::make_unique<MismatchProbe>(
+        MismatchProbe::Options{roster_, prefix_, reopen_store_, [this] { watch_->free_all(); }});
   }
   auto [device, thread] = make_device(attributes);
   thread_ = thread;
@@ -169,7 +169,7 @@ void GlooBackend::abort() noexcept {
 // The store, where peers would look for a reason, ends too.
 void GlooBackend::dissolve() noexcept {
   dissolved_.store(true);
-  if (doubt_) doubt_->quit();
+  if (probe_) probe_->quit();
   abort();
 }
 
@@ -191,7 +191,7 @@ void GlooBackend::follow_agent(const Call& call) {
 }
 
 void GlooBackend::carry_out(const Call& call, const Arrays& arrays) {
-  const GlooDoubt::InCall here(is_message(call.what.kind) ? nullptr : doubt_.get(), call);
+  const MismatchProbe::InCall here(is_message(call.what.kind) ? nullptr : probe_.get(), call);
   guarded(call, [&] { Verbs::carry_out(*this, call, arrays); });
 }
 
@@ -230,15 +230,15 @@ void GlooBackend::guarded(const Call& call, const std::function<void()>& operati
   }
 }
 
-Statement GlooBackend::statement(const Call& call, const std::string& what_gloo_said) const {
+Statement GlooBackend::statement(const Call& call, const std::string& what_gloo_reported) const {
   Statement mine{.what = call.what, .number = call.number};
   if (aborted_.load()) {
     mine.cause = Cause::kAborted;
   } else if (Clock::now() >= call.deadline ||
-             what_gloo_said.find("imed out") != std::string::npos) {
+             what_gloo_reported.find("imed out") != std::string::npos) {
     mine.cause = Cause::kTimedOut;
   }
-  mine.suspect = rank_named(connections_, what_gloo_said);
+  mine.suspect = rank_named(connections_, what_gloo_reported);
   if (mine.suspect < 0) mine.suspect = watch_->first_lost();
   return mine;
 }

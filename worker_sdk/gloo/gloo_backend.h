@@ -4,9 +4,9 @@
 //
 // Gloo checks neither what its peers call nor who they are, and a message of the wrong size ends
 // the connection. So every operation gets a tag made of its number and signature: ranks that
-// disagree never match. After a second they look for that (gloo_doubt.h), or run into the deadline;
-// and the statements they then leave in the store (diagnosis.h) say who called what. Of Gloo only
-// its messages between two ranks are used.
+// disagree never match. After a second they probe for that (mismatch_probe.h), or reach the
+// deadline; and the statements they then leave in the store (diagnosis.h) say who called what. Of
+// Gloo only its messages between two ranks are used.
 //
 // Reductions are ours, from Gloo's messages: every rank gets all sources
 // of its part of the array, reduces them in the order of ranks, and sends the result to all. So the
@@ -21,7 +21,7 @@
 
 #include "ddprun/store.h"
 #include "worker_sdk/base/round_fence.h"
-#include "worker_sdk/gloo/gloo_doubt.h"
+#include "worker_sdk/gloo/mismatch_probe.h"
 #include "worker_sdk/gloo/gloo_mesh.h"
 #include "worker_sdk/gloo/gloo_transfers.h"
 #include "worker_sdk/transport/backend.h"
@@ -46,7 +46,7 @@ struct GlooOptions {
   std::shared_ptr<RoundFence> fence;  // Ends the constructor, too, if there is one.
   // Opens the same store again, for a diagnosis. May throw or return null.
   std::function<std::shared_ptr<Store>()> reopen_store;
-  bool may_doubt = true;  // That the peers call the same. False: only one thread may use the store.
+  bool may_probe = true;  // That the peers call the same. False: only one thread may use the store.
 };
 
 class GlooBackend : public HostBackend {
@@ -83,7 +83,7 @@ class GlooBackend : public HostBackend {
   void on_failure(std::function<void(const Statement&)> action) { on_failure_ = std::move(action); }
   // Looks whether all ranks have called the same while the result lives: for a user of this backend
   // that waits elsewhere. Where they have not, calls under way here end.
-  [[nodiscard]] GlooDoubt::InCall doubt(const Call& call) { return {doubt_.get(), call}; }
+  [[nodiscard]] MismatchProbe::InCall probe(const Call& call) { return {probe_.get(), call}; }
 
  private:
   friend Verbs;
@@ -94,7 +94,7 @@ class GlooBackend : public HostBackend {
   void refuse_peers(const GlooOptions& options) const noexcept;
   [[noreturn]] void follow_agent(const Call& call);
   void guarded(const Call& call, const std::function<void()>& operation);
-  Statement statement(const Call& call, const std::string& what_gloo_said) const;
+  Statement statement(const Call& call, const std::string& what_gloo_reported) const;
   std::shared_ptr<Store> leave_statement(const Statement& mine, bool is_first);
   Diagnosis ask_the_others(const Statement& mine, bool is_first);
   bool is_clear(const Statement& mine, const std::map<int, Statement>& others,
@@ -119,7 +119,7 @@ class GlooBackend : public HostBackend {
   std::shared_ptr<gloo::Context> context_;
   std::vector<GlooConnection> connections_;  // By rank.
   std::unique_ptr<GlooWatch> watch_;
-  std::unique_ptr<GlooDoubt> doubt_;            // May be null.
+  std::unique_ptr<MismatchProbe> probe_;            // May be null.
   std::vector<std::uint32_t> sent_, received_;  // Messages so far, by peer.
   std::unique_ptr<std::byte[]> scratch_;        // For the sources of reductions.
   std::size_t scratch_bytes_ = 0;

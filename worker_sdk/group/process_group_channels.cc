@@ -176,7 +176,7 @@ ProcessGroup::Impl::Impl(worker_sdk::Plan how, worker_sdk::Joined joined,
       init_timeout(options.init_timeout),
       op_timeout(options.op_timeout),
       channels(std::make_unique<Channels>(*this)),
-      agents_word(hear_agent()) {}
+      loss_notice(hear_agent()) {}
 
 ProcessGroup::Impl::~Impl() {
   const auto deadline = worker_sdk::deadline_after(op_timeout);
@@ -185,7 +185,7 @@ ProcessGroup::Impl::~Impl() {
   const bool done = queue.wait_idle(worker_sdk::left_until(deadline));
   progress->note_left();  // No operation of this group begins any more, and no peer has noticed.
   if (!done) backend->abort();
-  agents_word.reset();  // It speaks to the channels, too.
+  loss_notice.reset();  // It speaks to the channels, too.
   channels.reset();
 }
 
@@ -214,7 +214,7 @@ std::shared_ptr<void> ProcessGroup::Impl::hear_agent() {
     return fence->listen([this] { backend->dissolve(); });
   }
   if (roster->size() == 1) return nullptr;
-  return progress->listen([this](const worker_sdk::AgentsWord& word) {
+  return progress->listen([this](const worker_sdk::LossNotice& word) {
     const int lost = roster->from_job(word.rank);
     if (lost >= 0 && lost != roster->rank) backend->lose(lost, word.text);
     channels->lose(word.rank, word.text);

@@ -167,7 +167,7 @@ struct ProcessGroup::Impl {
   const std::shared_ptr<worker_sdk::Completions> completions =
       std::make_shared<worker_sdk::Completions>();
   std::unique_ptr<Channels> channels;
-  std::shared_ptr<void> agents_word;  // Is heard until here.
+  std::shared_ptr<void> loss_notice;  // Is heard until here.
   worker_sdk::WorkQueue queue;        // Last: its thread uses all of the above.
 };
 

@@ -238,7 +238,7 @@ ShardTraffic ShardedState::fetch(ProcessGroup& group, const ShardRound& round, c
   const Holds holds = ask_all(group, round);
   const ShardMoves plan = plan_moves(holds.by_rank, wanted);
   if (!plan.lost.empty()) refuse(group, plan.lost, holds, round);
-  tell_damaged(group, holds);
+  report_damaged(group, holds);
   fill(plan.fills, group.rank(), round.version);
   for (ShardBlock& block : into) {
     for (int shard = block.range().first; shard < block.range().last; ++shard) {
@@ -312,7 +312,7 @@ void ShardedState::require_sound(ProcessGroup& group, const ShardBlock& block, i
 }
 
 // Which of this rank's shards others, or the program, have to make good.
-void ShardedState::tell_damaged(ProcessGroup& group, const Holds& holds) const {
+void ShardedState::report_damaged(ProcessGroup& group, const Holds& holds) const {
   for (const int shard : holds.damaged) {
     const auto has = [&](const std::vector<Hold>& one) {
       return one[static_cast<std::size_t>(shard)] == Hold::kHas;

@@ -105,7 +105,7 @@ class ShardedState {
   ShardTraffic move(ProcessGroup& group, const ShardRound& round,
                     const std::vector<ShardMove>& moves, std::vector<ShardBlock>& into);
   void require_sound(ProcessGroup& group, const ShardBlock& block, int peer) const;
-  void tell_damaged(ProcessGroup& group, const Holds& holds) const;
+  void report_damaged(ProcessGroup& group, const Holds& holds) const;
   [[noreturn]] void refuse(ProcessGroup& group, const std::vector<int>& lost, const Holds& holds,
                            const ShardRound& round) const;
 

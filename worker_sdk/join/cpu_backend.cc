@@ -66,7 +66,7 @@ void CpuBackend::carry_out(const Call& call, const Arrays& arrays) {
   guarded(call, [&] {
     if (shares(call.what.kind)) {
       // Whoever waits in memory waits for one that waits for Gloo, and hears of its end.
-      const auto here = gloo_->doubt(call);
+      const auto here = gloo_->probe(call);
       if (call.what.kind == OpKind::kAllReduce) return all_reduce(call, arrays.out);
       if (call.what.kind == OpKind::kBroadcast) return broadcast(call, arrays.out);
       return barrier(call);

@@ -294,7 +294,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   options.prefix = prefix_ + "/gloo";
   options.deadline = deadline_, options.fence = kin_.fence;
   options.reopen_store = reopening(plan_.rendezvous, joined_.store);
-  options.may_doubt = plan_.rendezvous.kind != Rendezvous::Kind::kGiven;
+  options.may_probe = plan_.rendezvous.kind != Rendezvous::Kind::kGiven;
   std::unique_ptr<GlooBackend> backend;
   std::string error;
   try {

@@ -34,8 +34,8 @@ void NcclSiblings::fail(const NcclWatch& watch, First first) {
   }
 }
 
-std::optional<AgentsWord> NcclSiblings::agents_word() const {
-  auto word = progress_->agents_word();
+std::optional<LossNotice> NcclSiblings::loss_notice() const {
+  auto word = progress_->loss_notice();
   if (word && gone_.contains(word->rank)) return std::nullopt;
   return word;
 }

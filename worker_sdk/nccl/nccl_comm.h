@@ -49,7 +49,7 @@ class NcclSiblings {
   std::optional<First> first() const;
 
   // The agent's, of a rank that is gone.
-  std::optional<AgentsWord> agents_word() const;
+  std::optional<LossNotice> loss_notice() const;
   const std::set<int>& gone() const { return gone_; }
 
  private:

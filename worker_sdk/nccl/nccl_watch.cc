@@ -128,7 +128,7 @@ std::optional<NcclWatch::Trouble> NcclWatch::look() {
   if (const int fault = entries_.empty() ? kCudaSuccess : entries_.front().operation->fault()) {
     return Trouble{.text = std::string("CUDA: ") + comm_.runtime()->cuda.error_string(fault)};
   }
-  if (auto trouble = agents_word()) return trouble;
+  if (auto trouble = loss_notice()) return trouble;
   if (entries_.empty()) {
     if (const auto peer = lost_peer(nullptr)) return Trouble{.suspect = *peer, .text = {}};
     return std::nullopt;
@@ -142,8 +142,8 @@ std::optional<NcclWatch::Trouble> NcclWatch::look() {
   return std::nullopt;
 }
 
-std::optional<NcclWatch::Trouble> NcclWatch::agents_word() const {
-  const auto word = siblings_->agents_word();
+std::optional<NcclWatch::Trouble> NcclWatch::loss_notice() const {
+  const auto word = siblings_->loss_notice();
   if (!word || word->rank == roster_->of_job(roster_->rank)) return std::nullopt;
   return Trouble{.suspect = roster_->from_job(word->rank),
                  .text = word->text,

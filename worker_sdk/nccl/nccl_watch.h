@@ -61,7 +61,7 @@ class NcclWatch {
   std::optional<Trouble> look();
   std::optional<int> lost_peer(const NcclPending* front);
   void fail(const Trouble& trouble);
-  std::optional<Trouble> agents_word() const;
+  std::optional<Trouble> loss_notice() const;
   Error diagnose_with_peers(const Call& call, const Trouble& trouble);
   Error follow_agent(const Call& call, const Trouble& trouble);
   Error follow_sibling(const Call& call);

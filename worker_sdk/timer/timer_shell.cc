@@ -186,11 +186,11 @@ void TimerShell::begin_wait() {
 }
 
 TimerShell::~TimerShell() {
-  hear_last();
+  receive_last();
   if (device_) {
     device_->end();
     silent_ = silent_ || !foreign_;  // Else the ranks might be at steps that are not the same.
-    for (record_done(); exchange_; record_done()) hear_last();
+    for (record_done(); exchange_; record_done()) receive_last();
   }
   report();
   failed();
@@ -267,7 +267,7 @@ void TimerShell::hear() {
 
 // A window that was complete with the last step of all. The program's function is not called any
 // more: what it refers to may be gone.
-void TimerShell::hear_last() {
+void TimerShell::receive_last() {
   heard_ = nullptr;
   if (!exchange_) return;
   try {

@@ -59,7 +59,7 @@ class TimerShell {
   std::optional<Contention> counters();  // Nothing where the kernel does not count.
   void hear();
   void hear_what_has_come();
-  void hear_last();
+  void receive_last();
   void begin_exchange();
   void tell(const SyncWindow& window);
   void report();  // To the agent.

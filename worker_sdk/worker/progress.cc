@@ -98,7 +98,7 @@ Progress::Progress(const std::string& path, std::shared_ptr<RoundFence> fence)
     : fence_(std::move(fence)) {
   if (path.empty()) return;
   mapped_ = map_page(path);
-  if (mapped_) ear_ = std::make_unique<AgentsEar>(*mapped_);
+  if (mapped_) ear_ = std::make_unique<LossListener>(*mapped_);
   // Another group of this process reports already: its word is enough.
   if (!mapped_ || mapped_->magic.load() == ProgressPage::kMagic) return;
   page_ = mapped_;
@@ -114,11 +114,11 @@ Progress::~Progress() {
   if (mapped_) ::munmap(mapped_, sizeof(ProgressPage));
 }
 
-std::optional<AgentsWord> Progress::agents_word() const {
-  return mapped_ && !fence_ ? read_word(*mapped_) : std::nullopt;
+std::optional<LossNotice> Progress::loss_notice() const {
+  return mapped_ && !fence_ ? read_loss(*mapped_) : std::nullopt;
 }
 
-std::shared_ptr<void> Progress::listen(AgentsEar::Listener listener) {
+std::shared_ptr<void> Progress::listen(LossListener::Listener listener) {
   return ear_ ? ear_->listen(std::move(listener)) : nullptr;
 }
 

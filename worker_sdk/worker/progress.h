@@ -14,7 +14,7 @@
 #include "common/sync_counts.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/base/round_fence.h"
-#include "worker_sdk/worker/agents_ear.h"
+#include "worker_sdk/worker/loss_listener.h"
 
 namespace ddprun::worker_sdk {
 
@@ -54,9 +54,9 @@ class Progress {
   const std::shared_ptr<RoundFence>& fence() const { return fence_; }
 
   // Nothing where there is a fence: that has it.
-  std::optional<AgentsWord> agents_word() const;
-  // See AgentsEar; null where there is no page.
-  std::shared_ptr<void> listen(AgentsEar::Listener listener);
+  std::optional<LossNotice> loss_notice() const;
+  // See LossListener; null where there is no page.
+  std::shared_ptr<void> listen(LossListener::Listener listener);
 
   // What a sync timer of this process has counted since the last call, for the daemon's metrics.
   void count(const WorkerCounts& more);
@@ -85,7 +85,7 @@ class Progress {
   std::shared_ptr<RoundFence> fence_;
   ProgressPage* mapped_ = nullptr;
   ProgressPage* page_ = nullptr;    // The same, unless another group of this process writes there.
-  std::unique_ptr<AgentsEar> ear_;  // Of mapped_.
+  std::unique_ptr<LossListener> ear_;  // Of mapped_.
   std::mutex mutex_;                // The program's thread and the group's own.
   std::size_t phase_ = 0;
   std::uint64_t number_ = 0;

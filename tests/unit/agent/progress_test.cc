@@ -66,19 +66,19 @@ TEST_CASE("Progress: the agent tells which rank is gone, once, and every group h
   ProgressFile file = ProgressFile::make(0).value();
   const Progress first(file.path());
   const Progress second(file.path());
-  CHECK_FALSE(first.agents_word());
+  CHECK_FALSE(first.loss_notice());
   file.tell(-1, "nobody");
-  CHECK_FALSE(first.agents_word());
+  CHECK_FALSE(first.loss_notice());
   file.tell(3, "rank 3 was\nkilled " + std::string(1000, 'x'));
   file.tell(4, "rank 4, too");
   for (const Progress* progress : {&first, &second}) {
-    const auto word = progress->agents_word();
+    const auto word = progress->loss_notice();
     REQUIRE(word);
     CHECK(word->rank == 3);
     CHECK(word->text.substr(0, 18) == "rank 3 was?killed ");
     CHECK(word->text.size() == ProgressPage::kWhyMax - 1);
   }
-  CHECK_FALSE(Progress().agents_word());
+  CHECK_FALSE(Progress().loss_notice());
 }
 
 TEST_CASE("Progress: the agent learns why the last collective failed, and how far it had come",

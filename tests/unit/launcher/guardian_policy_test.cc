@@ -40,17 +40,17 @@ TEST_CASE("Guardian policy: a service that dies too often stays dead until the w
 }
 
 TEST_CASE("Guardian policy: a second Ctrl-C at a terminal means now", "[guardian]") {
-  Impatience typed;
+  InterruptCounter typed;
   CHECK(!typed.signalled(SIGINT, Origin::kTerminal));
   CHECK(!typed.signalled(SIGTSTP, Origin::kTerminal));  // Ctrl-Z and fg in between.
   CHECK(typed.signalled(SIGINT, Origin::kTerminal));
-  Impatience mixed;
+  InterruptCounter mixed;
   CHECK(!mixed.signalled(SIGINT, Origin::kTerminal));
   CHECK(mixed.signalled(SIGQUIT, Origin::kTerminal));
 }
 
 TEST_CASE("Guardian policy: what processes send means now never, however often", "[guardian]") {
-  Impatience sent;
+  InterruptCounter sent;
   for (int i = 0; i < 5; ++i) {
     for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
       CHECK(!sent.signalled(signal, Origin::kProcess));

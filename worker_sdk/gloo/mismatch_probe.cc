@@ -1,4 +1,4 @@
-#include "worker_sdk/gloo/gloo_doubt.h"
+#include "worker_sdk/gloo/mismatch_probe.h"
 
 #include <pthread.h>
 
@@ -19,34 +19,34 @@ std::string waits_key(int rank) { return "waits/" + std::to_string(rank); }
 
 }  // namespace
 
-GlooDoubt::GlooDoubt(Options options) : options_(std::move(options)) {
+MismatchProbe::MismatchProbe(Options options) : options_(std::move(options)) {
   thread_ = start_thread("ddprun-doubt", {}, [this] { run(); });
 }
 
-void GlooDoubt::begin(const Call& call) {
+void MismatchProbe::begin(const Call& call) {
   const std::lock_guard lock(mutex_);
   call_ = call;
   ++begun_;
   if (is_idle_) changed_.notify_all();
 }
 
-void GlooDoubt::end() {
+void MismatchProbe::end() {
   const std::lock_guard lock(mutex_);
   call_.reset();
 }
 
-void GlooDoubt::quit() noexcept {
+void MismatchProbe::quit() noexcept {
   const std::lock_guard lock(mutex_);
   is_stopping_ = true;
   changed_.notify_all();
 }
 
-GlooDoubt::~GlooDoubt() {
+MismatchProbe::~MismatchProbe() {
   quit();
   thread_.join();
 }
 
-void GlooDoubt::run() {
+void MismatchProbe::run() {
   const SigpipeGuard guard;
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
@@ -66,7 +66,7 @@ void GlooDoubt::run() {
   }
 }
 
-bool GlooDoubt::differs(const Call& call) {
+bool MismatchProbe::differs(const Call& call) {
   const int next = (options_.roster->rank + 1) % options_.roster->size();
   const Statement mine{.what = call.what, .number = call.number};
   try {

@@ -1,4 +1,4 @@
-#include "worker_sdk/worker/agents_ear.h"
+#include "worker_sdk/worker/loss_listener.h"
 
 #include <pthread.h>
 
@@ -12,10 +12,10 @@
 
 namespace ddprun::worker_sdk {
 
-std::optional<AgentsWord> read_word(const ProgressPage& page) {
+std::optional<LossNotice> read_loss(const ProgressPage& page) {
   const std::uint64_t lost = page.lost.load(std::memory_order_acquire);
   if (lost == 0 || lost > std::numeric_limits<int>::max()) return std::nullopt;
-  AgentsWord word{.rank = static_cast<int>(lost - 1), .text = {}};
+  LossNotice word{.rank = static_cast<int>(lost - 1), .text = {}};
   for (const auto& letter : page.why) {
     const char c = letter.load(ProgressPage::kRelaxed);
     if (c == '\0') break;
@@ -25,19 +25,19 @@ std::optional<AgentsWord> read_word(const ProgressPage& page) {
 }
 
 // The bell is read before what it rings for: whoever rings later ends the sleep.
-std::optional<AgentsWord> await_word(ProgressPage& page, const std::atomic<bool>& stopping) {
+std::optional<LossNotice> await_loss(ProgressPage& page, const std::atomic<bool>& stopping) {
   for (;;) {
     const std::uint32_t seen = page.bell.load(std::memory_order_acquire);
     if (stopping.load()) return std::nullopt;
-    if (auto word = read_word(page)) return word;
+    if (auto word = read_loss(page)) return word;
     await_ring(page.bell, seen);
   }
 }
 
-AgentsEar::AgentsEar(ProgressPage& page) : page_(page), forks_(fork_count()) {}
+LossListener::LossListener(ProgressPage& page) : page_(page), forks_(fork_count()) {}
 
 // A forked child has no such thread.
-AgentsEar::~AgentsEar() {
+LossListener::~LossListener() {
   if (!thread_.joinable()) return;
   if (forks_ != fork_count()) {
     thread_.detach();
@@ -48,19 +48,19 @@ AgentsEar::~AgentsEar() {
   thread_.join();
 }
 
-std::shared_ptr<void> AgentsEar::listen(Listener listener) {
+std::shared_ptr<void> LossListener::listen(Listener listener) {
   DDPRUN_ASSERT(listener != nullptr);
   const std::lock_guard lock(mutex_);
-  if (heard_) listener(*read_word(page_));
+  if (notified_) listener(*read_loss(page_));
   const auto at = listeners_.insert(listeners_.end(), std::move(listener));
-  if (!heard_) start();
-  return {this, [at](AgentsEar* ear) {
+  if (!notified_) start();
+  return {this, [at](LossListener* ear) {
             const std::lock_guard ear_lock(ear->mutex_);
             ear->listeners_.erase(at);
           }};
 }
 
-void AgentsEar::start() {
+void LossListener::start() {
   if (thread_.joinable()) return;
   try {
     thread_ = start_thread("ddprun-ear", {}, [this] { run(); });
@@ -69,11 +69,11 @@ void AgentsEar::start() {
   }
 }
 
-void AgentsEar::run() {
-  const auto word = await_word(page_, stopping_);
+void LossListener::run() {
+  const auto word = await_loss(page_, stopping_);
   if (!word) return;
   const std::lock_guard lock(mutex_);
-  heard_ = true;
+  notified_ = true;
   for (const Listener& listener : listeners_) listener(*word);
 }
 

@@ -1,8 +1,9 @@
 #pragma once
-// Where a collective takes long: have all ranks called the same? Messages of different calls never
-// match, so that all would wait for their deadline. A rank that has waited for a second writes its
-// call into the store, and compares it, once a second, with that of the next rank. A rank whose
-// next one is in another call by number waits for its deadline, as before. Used by gloo_backend.cc.
+// Checks whether all ranks have called the same collective if one takes long. Messages of different
+// calls never match, so all ranks would wait for their deadline. A rank that has waited for a
+// second writes its call into the store and compares it, once a second, with that of the next rank.
+// If the next rank is in a call with another number, the rank waits for its deadline. Used by
+// gloo_backend.cc.
 
 #include <condition_variable>
 #include <functional>
@@ -17,35 +18,35 @@
 
 namespace ddprun::worker_sdk {
 
-class GlooDoubt {
+class MismatchProbe {
  public:
   struct Options {
     std::shared_ptr<const Roster> roster;
     std::string prefix;                                  // Of the group's keys in the store.
     std::function<std::shared_ptr<Store>()> open_store;  // May throw or return null.
-    std::function<void()> on_mismatch;                   // Called once at most.
+    std::function<void()> on_mismatch;                   // Called at most once.
   };
-  explicit GlooDoubt(Options options);
-  ~GlooDoubt();
-  GlooDoubt(const GlooDoubt&) = delete;
-  GlooDoubt& operator=(const GlooDoubt&) = delete;
+  explicit MismatchProbe(Options options);
+  ~MismatchProbe();
+  MismatchProbe(const MismatchProbe&) = delete;
+  MismatchProbe& operator=(const MismatchProbe&) = delete;
 
-  void quit() noexcept;  // Nothing is looked for any more: the store has ended.
+  void quit() noexcept;  // Stops probing: the store has ended.
 
-  // While it lives the call is under way. `doubt` may be null.
+  // The call runs as long as this object lives. `probe` may be null.
   class InCall {
    public:
-    InCall(GlooDoubt* doubt, const Call& call) : doubt_(doubt) {
-      if (doubt_) doubt_->begin(call);
+    InCall(MismatchProbe* probe, const Call& call) : probe_(probe) {
+      if (probe_) probe_->begin(call);
     }
     ~InCall() {
-      if (doubt_) doubt_->end();
+      if (probe_) probe_->end();
     }
     InCall(const InCall&) = delete;
     InCall& operator=(const InCall&) = delete;
 
    private:
-    GlooDoubt* const doubt_;
+    MismatchProbe* const probe_;
   };
 
  private:
