@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import ddprun.torch
 from ddprun._library import library
-from ddprun._structs import Buffer, Call
+from ddprun._c_api import Buffer, Call
 from ddprun.torch._shared import backend_of
 
 
@@ -22,7 +22,7 @@ def bare(engine, values):
     """One ctypes call with everything prepared."""
     buffer = Buffer(ctypes.sizeof(Buffer), values.data_ptr(), values.numel(), 0, 0)
     call = Call()
-    call.size, call.operation, call.out_data, call.outs = ctypes.sizeof(Call), 1, ctypes.addressof(buffer), 1
+    call.size, call.operation, call.out, call.outs = ctypes.sizeof(Call), 1, ctypes.pointer(buffer), 1
     submit, handle, at = library().ddprun_submit, engine._handle, ctypes.byref(call)
 
     def run():

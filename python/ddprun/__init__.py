@@ -95,8 +95,8 @@ __all__ = [
     "init",
     "install_crash_report",
     "latest_checkpoint",
-    "load_latest",
     "launch",
+    "load_latest",
     "prefix",
     "program",
 ]

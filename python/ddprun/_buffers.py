@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from ._c_api import Buffer
 from ._errors import BadArgument
-from ._structs import Buffer
 from ._types import BY_FORMAT, ELEMENT_TYPES, NUMBERS
 
 # The array as the library takes it, and what keeps its memory where it is.

@@ -14,7 +14,8 @@ import sys
 import threading
 from typing import Any, Callable
 
-from ._elastic_structs import NOT_ENDED, ProgramFunctions
+from ._c_api import NOT_ENDED
+from ._c_api import Functions as ProgramFunctions
 from ._errors import Error
 from ._library import library
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import _c_api
+
 
 def restored(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
     """Return an exception without a call of its ``__init__``: pickle then sets its attributes."""
@@ -80,16 +82,16 @@ class Corrupt(Error):
 
 
 BY_STATUS: dict[int, type[Error]] = {
-    1: BadArgument,
-    2: BadEnvironment,
-    3: Unreachable,
-    4: TimedOut,
-    5: PeerLost,
-    6: Mismatch,
-    7: Aborted,
-    8: Unsupported,
-    9: SystemFailure,
-    10: Corrupt,
+    _c_api.BAD_ARGUMENT: BadArgument,
+    _c_api.BAD_ENVIRONMENT: BadEnvironment,
+    _c_api.UNREACHABLE: Unreachable,
+    _c_api.TIMED_OUT: TimedOut,
+    _c_api.PEER_LOST: PeerLost,
+    _c_api.MISMATCH: Mismatch,
+    _c_api.ABORTED: Aborted,
+    _c_api.UNSUPPORTED: Unsupported,
+    _c_api.SYSTEM: SystemFailure,
+    _c_api.CORRUPT: Corrupt,
 }
 
 

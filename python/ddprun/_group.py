@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from ._arguments import milliseconds, number, text_or_none
+from ._c_api import InitOptions
 from ._collectives import Collectives
 from ._crash import report_crashes
 from ._errors import BadArgument
@@ -16,7 +17,6 @@ from ._handle import left_ms, warn
 from ._library import library
 from ._sdk._memory import allocated
 from ._status import _check
-from ._structs import InitOptions
 
 
 class ProcessGroup(Collectives):

@@ -110,11 +110,11 @@ class Membership(_Handle):
         return self._gathered("gather_bytes", data, number(root, "root"))
 
     def _gathered(self, name: str, data: bytes, *root: int) -> list[bytes]:
-        found, counts = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_size_t)()
+        found, counts = ctypes.c_void_p(), ctypes.c_void_p()
         self._call(name, bytes(data), len(data), *root, ctypes.byref(found), ctypes.byref(counts))
-        if not counts:
+        if counts.value is None:
             return []
-        sizes = counts[: self.world_size]
+        sizes = list((ctypes.c_size_t * self.world_size).from_address(counts.value))
         whole = _bytes_at(found, sum(sizes))
         ends = list(itertools.accumulate(sizes))
         return [whole[end - size : end] for end, size in zip(ends, sizes)]

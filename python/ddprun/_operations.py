@@ -6,37 +6,16 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Union
 
+from . import _c_api
 from ._arguments import milliseconds, number
 from ._buffers import lend
+from ._c_api import Buffer, Call
 from ._errors import BadArgument
 from ._membership import Membership
-from ._structs import Buffer, Call
 from ._works import Work
 
-_NUMBERS = {
-    "all_reduce": 1,
-    "broadcast": 2,
-    "all_gather": 3,
-    "send": 4,
-    "recv": 5,
-    "barrier": 6,
-    "reduce_scatter": 8,
-    "all_to_all": 9,
-    "gather": 10,
-    "scatter": 11,
-    "reduce": 12,
-}
-_OPS = {
-    "sum": 0,
-    "avg": 1,
-    "min": 2,
-    "max": 3,
-    "prod": 4,
-    "band": 5,
-    "bor": 6,
-    "bxor": 7,
-    "premul_sum": 8,
-}
+_REDUCTIONS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "premul_sum")
+_OPS: dict[str, int] = {name: getattr(_c_api, name.upper()) for name in _REDUCTIONS}
 # Those that take an array for each rank, too, as input or as output.
 _PARTS_IN = ("all_to_all", "reduce_scatter", "scatter")
 _PARTS_OUT = ("all_gather", "all_to_all", "gather")
@@ -111,15 +90,15 @@ class Operations(Membership):
 
         `peer` is the name of the argument that `root` was.
         """
-        call = Call(size=ctypes.sizeof(Call), operation=_NUMBERS[operation])
+        call = Call(size=ctypes.sizeof(Call), operation=getattr(_c_api, operation.upper()))
         kept: list[Any] = []
         if ins is not None:
             structs, keep = _side(ins, parts=operation in _PARTS_IN, writable=False)
-            call.in_data, call.ins = ctypes.addressof(structs), len(structs)
+            call.in_, call.ins = structs, len(structs)
             kept += [structs, keep]
         if outs is not None:
             structs, keep = _side(outs, parts=operation in _PARTS_OUT, writable=True)
-            call.out_data, call.outs = ctypes.addressof(structs), len(structs)
+            call.out, call.outs = structs, len(structs)
             kept += [structs, keep]
         if op is not None:
             call.op, call.factor = _reduction(op), _factor(op, factor)

@@ -9,7 +9,7 @@ import unittest
 import package_case
 import ddprun_case  # pylint: disable=wrong-import-order
 import ddprun
-from ddprun import _errors, _library, _types
+from ddprun import _c_api, _errors, _library, _types
 
 
 class Tables(unittest.TestCase):
@@ -28,7 +28,7 @@ class Tables(unittest.TestCase):
         with open(header, encoding="utf-8") as file:
             text = file.read()
         self.assertIn("DDPRUN_CORRUPT = 10,", text)
-        self.assertIn(f"#define DDPRUN_C_API_VERSION {_library.C_API_VERSION}\n", text)
+        self.assertIn(f"#define DDPRUN_C_API_VERSION {_c_api.C_API_VERSION}\n", text)
         self.assertEqual(sorted(_errors.BY_STATUS), list(range(1, 11)))
 
 
@@ -56,18 +56,18 @@ class Libraries(unittest.TestCase):
                 self.ddprun_c_api_version = lambda: version
 
         for fake, sentence in ((object(), "is not ddprun's library"), (Fake(99), "has version 99 of the C interface"),
-                               (Fake(_library.C_API_VERSION), "lacks ddprun_version: it is older")):
+                               (Fake(_c_api.C_API_VERSION), "lacks ddprun_version: it is older")):
             with self.assertRaisesRegex(ddprun.LibraryError, sentence):
                 _library._declare(fake, "lib.so")  # pylint: disable=protected-access
 
     def test_a_library_whose_structs_are_smaller_is_refused(self):
         done = package_case.run_python("""
             import ctypes
-            from ddprun import _group, _library, _structs
+            from ddprun import _c_api, _group
             class Longer(ctypes.Structure):
-                _fields_ = (*_structs.InitOptions._fields_, ("later", ctypes.c_int64))
+                _fields_ = (*_c_api.InitOptions._fields_, ("later", ctypes.c_int64))
             _group.InitOptions = Longer
-            _library._FUNCTIONS["group_init"][1][0] = ctypes.POINTER(Longer)
+            _c_api.FUNCTIONS["group_init"][1][0] = ctypes.POINTER(Longer)
             _group.init()
         """)
         self.assertRegex(done.stderr, r"LibraryError: .*libddprun.so is of ddprun \d+\.\d+\.\d+, whose structs lack fields that "

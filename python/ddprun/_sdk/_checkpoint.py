@@ -10,13 +10,13 @@ from typing import Any, Callable, NamedTuple, Union
 
 from .._arguments import long_number, number, text
 from .._buffers import lend
+from .._c_api import CheckpointPiece
 from .._errors import BadArgument, Error
 from .._group import ProcessGroup
 from .._handle import _Handle
 from .._library import library
 from .._status import _check
 from .._types import ELEMENT_TYPES
-from ._structs import CheckpointPiece
 
 Folder = Union[str, "os.PathLike[str]"]
 

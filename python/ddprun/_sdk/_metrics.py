@@ -6,11 +6,11 @@ import ctypes
 from typing import NamedTuple
 
 from .._arguments import text
+from .._c_api import Metric as _Metric
 from .._group import ProcessGroup
 from .._handle import _Handle
 from .._library import library
 from .._status import _check
-from .._structs import Metric as _Metric
 
 
 class Metric(NamedTuple):

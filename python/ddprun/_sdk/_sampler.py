@@ -7,11 +7,11 @@ import ctypes
 from collections.abc import Iterator, Mapping
 
 from .._arguments import long_number, number
+from .._c_api import SamplerOptions
 from .._errors import BadArgument
 from .._handle import _Handle, _open
 from .._library import library
 from .._status import _check
-from ._structs import SamplerOptions
 
 
 class DistributedSampler(_Handle):

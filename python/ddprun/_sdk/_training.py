@@ -6,21 +6,18 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any
 
+from .. import _c_api
 from .._arguments import milliseconds
 from .._buffers import lend
+from .._c_api import Buffer, InitOptions
 from .._errors import BadArgument
 from .._handle import _Handle
 from .._library import library
 from .._status import _check
-from .._structs import Buffer, InitOptions
 
-_PHASES = {
-    "outside": 0,
-    "data": 1,
-    "forward": 2,
-    "backward": 3,
-    "optimizer": 4,
-    "exposed": 5,
+_PHASES: dict[str, int] = {
+    name: getattr(_c_api, "PHASE_" + name.upper())
+    for name in ("outside", "data", "forward", "backward", "optimizer", "exposed")
 }
 
 

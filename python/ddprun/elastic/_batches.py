@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Union
 from .._arguments import number as a_number
 from .._arguments import seed as bits_of
 from .._arguments import whole
-from .._elastic_structs import BatchOptions, DataSet
+from .._c_api import LAST_CONTINUES, LAST_DROPPED, LAST_SMALLER, BatchOptions, DataSet
 from .._errors import BadArgument
 from .._handle import _Handle, _open
 from .._library import library
 from .._status import _check
 
-_LAST = {"smaller": 0, "dropped": 1, "continues": 2}
+_LAST = {"smaller": LAST_SMALLER, "dropped": LAST_DROPPED, "continues": LAST_CONTINUES}
 _WHOLE = -1  # Instead of a shard: the whole batch.
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._c_api import ABORTED, MEMBERSHIP_CHANGED, PEER_LOST, UNREACHABLE
 from .._errors import BY_STATUS, Error, restored
 from .._library import library
 from .._status import _check, _host
 
-_UNREACHABLE, _PEER_LOST, _ABORTED, _MEMBERSHIP_CHANGED = 3, 5, 7, 11
 # The kinds of failure of which a lost rank may be the reason.
-_MAY_BE_A_LOST_RANK = frozenset((_UNREACHABLE, _PEER_LOST, _ABORTED, _MEMBERSHIP_CHANGED))
+_MAY_BE_A_LOST_RANK = frozenset((UNREACHABLE, PEER_LOST, ABORTED, MEMBERSHIP_CHANGED))
 _OTHERS_OWN = -1  # What a function returns whose exception is not one of the library.
 
 

@@ -8,22 +8,19 @@ import warnings
 from typing import Any, Callable, NamedTuple
 
 from .._arguments import count, milliseconds, text, text_or_none, whole
+from .._c_api import U8, Apply, Buffer, InitOptions, JobCounters, JobOptions
 from .._callbacks import Functions as Callbacks
 from .._crash import report_crashes
-from .._elastic_structs import APPLY, JobCounters, JobOptions
 from .._errors import BadArgument
 from .._group import ProcessGroup
 from .._handle import _Handle, _open
 from .._library import library
 from .._status import _check
-from .._structs import Buffer, InitOptions
 from ._calls import Calls
 from ._errors import MembershipChanged, check
 from ._group import StepGroup
 from ._state import Array, Functions, kept_of
 from ._step import Step
-
-_U8 = 6
 
 
 class Counters(NamedTuple):
@@ -68,9 +65,9 @@ class Job(_Handle):
 
     skip_poison: a shard that has ended two processes is skipped from then on; otherwise the run
         ends, and its verdict names the samples.
-    min_world: the job computes in no round with fewer ranks. Under ddprun the ranks wait for others,
-        with their state; if not enough come within ``join_timeout`` of ``--rdzv-conf`` (10 min),
-        the run ends with exit code 3.
+    min_world: the job computes in no round with fewer ranks. Under ddprun the ranks wait for
+        others, with their state; if not enough come within ``join_timeout`` of ``--rdzv-conf`` (10
+        min), the run ends with exit code 3.
     check_every: above 0, all ranks compare the arrays that they keep, modules included, whenever a
         multiple of this number of steps is committed; :meth:`run` raises :class:`ddprun.Mismatch`,
         which names array and ranks, if they differ. What is pickled is not compared.
@@ -214,7 +211,7 @@ class Job(_Handle):
 
     @property
     def rank(self) -> int:
-        """This process's rank in its present round, or its last one: also after :meth:`run`.
+        """The rank of this process in its present round, or its last one: also after :meth:`run`.
 
         -1 before the first round. A process that has joined after the last step has a rank, too.
         """
@@ -253,7 +250,7 @@ class Job(_Handle):
             self.close()
 
     def _keep_array(self, array: Array) -> None:
-        buffer = Buffer(ctypes.sizeof(Buffer), array.address, array.bytes, _U8, 0)
+        buffer = Buffer(ctypes.sizeof(Buffer), array.address, array.bytes, U8, 0)
         status = library().ddprun_job_keep(
             self._live("job"), text(array.name, "the name"), ctypes.byref(buffer)
         )
@@ -282,7 +279,7 @@ class Job(_Handle):
 
     def _commit(self, handle: int, apply: Callable[[], Any] | None, group: StepGroup) -> None:
         if apply is None:
-            status = library().ddprun_step_commit(handle, APPLY(), None)
+            status = library().ddprun_step_commit(handle, Apply(), None)
         else:
             changes = apply
             functions = Callbacks(apply=lambda: self._calls.guard(changes))

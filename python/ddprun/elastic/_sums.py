@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .._arguments import seed, whole
 from .._buffers import _view_of
-from .._elastic_structs import SumOptions, SumResult
+from .._c_api import SUMS_GOOD, SUMS_NOT_FINITE, SUMS_OVER, SumOptions, SumResult
 from .._errors import BadArgument
 from .._group import ProcessGroup
 from .._handle import _Handle
@@ -17,7 +17,7 @@ from .._status import _check
 from ._errors import check
 
 _ELEMENTS_MAX = 2**48  # Of a tensor; more than any memory holds.
-_KINDS = ("good", "over", "not_finite")
+_KINDS = {SUMS_GOOD: "good", SUMS_OVER: "over", SUMS_NOT_FINITE: "not_finite"}
 
 
 class Sum(NamedTuple):

@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
+from .._c_api import RECV, TIMED_OUT
 from . import _forward
-from ._engine import RECV, Engine
-from ._errors import TIMED_OUT, bad_argument, error
+from ._engine import Engine
+from ._errors import bad_argument, error
 from ._fork import own_locks
 from ._tensors import Lending, check
 from ._works import WorkBase, milliseconds

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .._c_api import RECV, SEND, TIMED_OUT
 from .._handle import EXIT_LIMIT_S
 from ._any_source import Posts
 from ._collectives import Collectives
-from ._engine import NAMES, RECV, SEND, Engine
-from ._errors import TIMED_OUT, DdprunError, bad_argument, error
+from ._engine import NAMES, Engine
+from ._errors import DdprunError, bad_argument, error
 from ._join import join
 from ._tensors import Lending
 from ._version import IS_BACKEND

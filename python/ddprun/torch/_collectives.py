@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._engine import (
+from .._c_api import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
+    AVG,
     BARRIER,
     BROADCAST,
     GATHER,
-    NAMES,
+    PREMUL_SUM,
     REDUCE,
     REDUCE_SCATTER,
     SCATTER,
-    Engine,
+    SUM,
 )
+from ._engine import NAMES, Engine
 from ._errors import bad_argument
-from ._reductions import AVG, PREMUL_SUM, SUM, factor, is_blocking, limit, reduction
+from ._reductions import factor, is_blocking, limit, reduction
 from ._tensors import Lending, is_integer
 from ._works import EndedWork
 

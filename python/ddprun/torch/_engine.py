@@ -9,32 +9,31 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from .. import _c_api
+from .._c_api import ABORTED, Buffer, Call
 from .._callbacks import take_dropped
 from .._handle import left_ms, warn
 from .._library import library
-from .._structs import Buffer, Call
-from ._errors import ABORTED, DdprunError, error, last_error
+from ._errors import DdprunError, error, last_error
 from ._fork import own_locks
 from ._tensors import TYPES, Lending, describe, is_plain
 from ._waiter import waiter
 from ._works import EndedWork, OperationWork, forget_dropped
 
-ALL_REDUCE, BROADCAST, ALL_GATHER, SEND, RECV, BARRIER = 1, 2, 3, 4, 5, 6
-REDUCE_SCATTER, ALL_TO_ALL, GATHER, SCATTER, REDUCE = 8, 9, 10, 11, 12
-
-NAMES = {
-    ALL_REDUCE: "all_reduce",
-    BROADCAST: "broadcast",
-    ALL_GATHER: "all_gather",
-    SEND: "send",
-    RECV: "recv",
-    BARRIER: "barrier",
-    REDUCE_SCATTER: "reduce_scatter",
-    ALL_TO_ALL: "all_to_all",
-    GATHER: "gather",
-    SCATTER: "scatter",
-    REDUCE: "reduce",
-}
+_OPERATIONS = (
+    "all_reduce",
+    "broadcast",
+    "all_gather",
+    "send",
+    "recv",
+    "barrier",
+    "reduce_scatter",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "reduce",
+)
+NAMES: dict[int, str] = {getattr(_c_api, name.upper()): name for name in _OPERATIONS}
 
 OTHERS_LIMIT_S = 1.0  # At exit, for the blocking calls of other threads, such as a daemon thread's.
 
@@ -56,7 +55,8 @@ class Engine:
         self._call = Call()
         self._call.size = _CALL_SIZE
         self._call_at = ctypes.byref(self._call)
-        self._one = (Buffer(), Buffer())  # Those of calls with one array on a side.
+        self._one = (Buffer * 1)()  # The array of in_place().
+        self._one_at = ctypes.cast(self._one, ctypes.POINTER(Buffer))
         self._work = ctypes.c_void_p()
         self._work_at = ctypes.byref(self._work)
         self._pending: dict[int, OperationWork] = {}
@@ -96,9 +96,13 @@ class Engine:
                 waits=waits,
             )
         with self._lock:
-            out = self._one[1]
-            describe(out, tensor)
-            handle = self._enter(operation, None, 0, out, 1, op, root, -1, timeout_ms, 0.0, waits)
+            call = self._call
+            describe(self._one[0], tensor)
+            call.in_, call.ins = None, 0
+            call.out, call.outs = self._one_at, 1
+            call.operation, call.op, call.factor = operation, op, 0.0
+            call.root, call.tag, call.timeout_ms = root, -1, timeout_ms
+            handle = self._issue(waits=waits)
         if handle is None:
             return self._ended
         return self._begun(handle, operation, [tensor], tensor, None, -1)
@@ -121,57 +125,29 @@ class Engine:
         """Carry out an operation; return its work. `waits`: it has ended on return."""
         after = lending.after()
         with self._lock:
-            handle = self._enter(
-                operation,
-                ins,
-                len(ins) if ins is not None else 0,
-                outs,
-                len(outs) if outs is not None else 0,
-                op,
-                root,
-                tag,
-                timeout_ms,
-                factor,
-                waits,
-            )
+            call = self._call
+            call.in_, call.ins = (ins, len(ins)) if ins else (None, 0)
+            call.out, call.outs = (outs, len(outs)) if outs else (None, 0)
+            call.operation, call.op, call.factor = operation, op, factor
+            call.root, call.tag, call.timeout_ms = root, tag, timeout_ms
+            handle = self._issue(waits=waits)
         if handle is not None:
             return self._begun(handle, operation, result, lending.keep, after, root)
         if after is not None:
             after()
         return self._ended
 
-    def _enter(
-        self,
-        operation: int,
-        ins: Any,
-        ins_count: int,
-        outs: Any,
-        outs_count: int,
-        op: int,
-        root: int,
-        tag: int,
-        timeout_ms: int,
-        factor: float,
-        waits: bool,
-    ) -> int | None:
-        """Make one call, under the lock; return the work's handle, or None if it has ended."""
-        if self._handle is None:
-            raise self._closed(NAMES[operation])
+    def _issue(self, *, waits: bool) -> int | None:
+        """Make the call in `_call`, under the lock; return the work, or None if it has ended."""
         call = self._call
-        call.operation = operation
-        call.op = op
-        call.in_data = ctypes.addressof(ins) if ins_count else None
-        call.ins = ins_count
-        call.out_data = ctypes.addressof(outs) if outs_count else None
-        call.outs = outs_count
-        call.root = root
-        call.tag = tag
-        call.timeout_ms = timeout_ms or self.timeout_ms
-        call.factor = factor
+        if self._handle is None:
+            raise self._closed(NAMES[call.operation])
+        if call.timeout_ms == 0:
+            call.timeout_ms = self.timeout_ms
         self.count += 1
         status = self._submit(self._handle, self._call_at, None if waits else self._work_at)
         if status != 0:
-            raise take_dropped() or last_error(NAMES[operation])
+            raise take_dropped() or last_error(NAMES[call.operation])
         return None if waits else self._work.value
 
     def _begun(

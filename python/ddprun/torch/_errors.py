@@ -7,29 +7,29 @@ from typing import Any
 
 import torch.distributed as dist
 
+from .. import _c_api
+from .._c_api import BAD_ARGUMENT, MISSING_MAX, TIMED_OUT, ErrorInfo
 from .._errors import BY_STATUS, Error, restored
 from .._library import foreign, is_foreign, library
-from .._structs import ErrorInfo
 
 # torch 1.13 has no class of its own for this.
 _Base: Any = getattr(dist, "DistBackendError", type("DistBackendError", (), {}))
 
-BAD_ARGUMENT, TIMED_OUT, ABORTED, UNSUPPORTED = 1, 4, 7, 8
-
-_KINDS = {
-    1: "bad_argument",
-    2: "bad_environment",
-    3: "unreachable",
-    4: "timed_out",
-    5: "peer_lost",
-    6: "mismatch",
-    7: "aborted",
-    8: "unsupported",
-    9: "system",
-    10: "corrupt",
-    11: "membership_changed",
-    12: "state_lost",
-}
+_NAMES = (
+    "bad_argument",
+    "bad_environment",
+    "unreachable",
+    "timed_out",
+    "peer_lost",
+    "mismatch",
+    "aborted",
+    "unsupported",
+    "system",
+    "corrupt",
+    "membership_changed",
+    "state_lost",
+)
+_KINDS: dict[int, str] = {getattr(_c_api, name.upper()): name for name in _NAMES}
 
 
 class DdprunError(_Base, Error):
@@ -94,7 +94,7 @@ def error_of(info: ErrorInfo, operation: str = "") -> DdprunError:
     return error(
         info.status,
         text,
-        missing=tuple(info.missing[: min(info.missing_count, 64)]),
+        missing=tuple(info.missing[: min(info.missing_count, MISSING_MAX)]),
         rank=info.rank,
         host=info.host.decode(errors="replace"),
         operation=info.operation.decode(errors="replace") or operation,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._errors import UNSUPPORTED, error
+from .._c_api import AVG, BAND, BOR, BXOR, MAX, MIN, PREMUL_SUM, PROD, SUM, UNSUPPORTED
+from ._errors import error
 from ._works import milliseconds
 
-SUM, AVG, PREMUL_SUM = 0, 1, 8
-
-# RedOpType -> ddprun_op.
-_OPS = {0: SUM, 1: AVG, 2: 4, 3: 2, 4: 3, 5: 5, 6: 6, 7: 7, 8: PREMUL_SUM}
+# By RedOpType, which is a number.
+_OPS = (SUM, AVG, PROD, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM)
 
 
 def reduction(op: Any) -> int:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .._c_api import SUM
 from ._errors import bad_argument
-from ._reductions import SUM, reduction
+from ._reductions import reduction
 from ._works import EndedWork
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import torch
 
-from .._structs import Buffer
+from .._c_api import Buffer
 from .._types import NUMBERS
 from ._errors import bad_argument
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
+from .._c_api import TIMED_OUT
 from .._library import library
 from . import _forward
-from ._errors import TIMED_OUT, error, error_of, last_error, new_info
+from ._errors import error, error_of, last_error, new_info
 from ._version import KEEPS_WORKS
 from ._waiter import waiter
 
