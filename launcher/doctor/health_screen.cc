@@ -57,8 +57,7 @@ class Painter {
   const Style& style_;
 };
 
-// Note and cure behind `column` columns that are taken; on lines of their own where they do not
-// fit.
+// Note and cure after `column` columns that are taken; on lines of their own if they do not fit.
 std::string explained(const Row& row, std::size_t column, const Painter& painter) {
   const std::string note = painter.safe(row.finding.note), cure = painter.safe(row.finding.cure);
   const std::string where = painter.safe(row.where);
@@ -101,7 +100,7 @@ std::string one_node(const HealthReport& report, const Painter& painter) {
   return text;
 }
 
-// Widths of the nodes' columns; fewer nodes than there are where not all fit.
+// Widths of the nodes' columns; there are fewer columns than nodes if not all fit.
 std::vector<std::size_t> column_widths(const HealthReport& report,
                                        const std::vector<const Row*>& shown,
                                        const Painter& painter) {

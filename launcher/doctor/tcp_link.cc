@@ -31,6 +31,55 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPieces = 3;  // The best of them counts.
 
+// What both ends of a connection share: the words between them, and waiting with a deadline.
+//
+//   client -> hello(nonce)     server -> one byte, or hangs up
+//   client -> kBlockFollows and a block, again and again, then kEndOfPiece
+//   server -> one byte once it has read all of that
+constexpr std::size_t kHelloBytes = 48;
+constexpr std::size_t kLinkBlockBytes = 256 * 1024;  // More than one packet of any size.
+constexpr char kBlockFollows = 'b', kEndOfPiece = 'e', kServed = 's';
+
+std::string hello(const std::string& nonce) {
+  std::string text = "ddprun-doctor " + nonce;
+  text.resize(kHelloBytes, ' ');
+  return text;
+}
+
+// Of the functions below, false or an empty text: the peer has gone, or `end` has passed. Sockets
+// are non-blocking.
+bool wait_for_socket(const UniqueFd& socket, short events, TimePoint end) {
+  while (Clock::now() < end) {
+    pollfd ready{socket.get(), events, 0};
+    const int count = poll_until({&ready, 1}, end);
+    if (count > 0) return true;
+    if (count < 0 && errno != EINTR) return false;
+  }
+  return false;
+}
+
+bool send_all(const UniqueFd& socket, std::string_view bytes, TimePoint end) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n > 0) bytes.remove_prefix(static_cast<std::size_t>(n));
+    if (n >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN || !wait_for_socket(socket, POLLOUT, end)) return false;
+  }
+  return true;
+}
+
+std::string receive_exactly(const UniqueFd& socket, std::size_t size, TimePoint end) {
+  std::string bytes(size, '\0');
+  std::size_t have = 0;
+  while (have < size) {
+    const ssize_t n = ::recv(socket.get(), bytes.data() + have, size - have, 0);
+    if (n > 0) have += static_cast<std::size_t>(n);
+    if (n > 0 || (n < 0 && errno == EINTR)) continue;
+    if (n == 0 || errno != EAGAIN || !wait_for_socket(socket, POLLIN, end)) return "";
+  }
+  return bytes;
+}
+
 double seconds_since(TimePoint began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
@@ -174,9 +223,6 @@ LinkMeasurement measure_link(const Address& to, const std::string& nonce,
 
 namespace {
 
-using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-
 constexpr Milliseconds kClientLimit = 20s;
 constexpr int kBacklog = 1'024;
 
@@ -224,44 +270,6 @@ int serve(const UniqueFd& listening, const std::string& nonce) {
 }
 
 }  // namespace
-
-std::string hello(const std::string& nonce) {
-  std::string text = "ddprun-doctor " + nonce;
-  text.resize(kHelloBytes, ' ');
-  return text;
-}
-
-bool wait_for_socket(const UniqueFd& socket, short events, TimePoint end) {
-  while (Clock::now() < end) {
-    pollfd ready{socket.get(), events, 0};
-    const int count = poll_until({&ready, 1}, end);
-    if (count > 0) return true;
-    if (count < 0 && errno != EINTR) return false;
-  }
-  return false;
-}
-
-bool send_all(const UniqueFd& socket, std::string_view bytes, TimePoint end) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (n > 0) bytes.remove_prefix(static_cast<std::size_t>(n));
-    if (n >= 0 || errno == EINTR) continue;
-    if (errno != EAGAIN || !wait_for_socket(socket, POLLOUT, end)) return false;
-  }
-  return true;
-}
-
-std::string receive_exactly(const UniqueFd& socket, std::size_t size, TimePoint end) {
-  std::string bytes(size, '\0');
-  std::size_t have = 0;
-  while (have < size) {
-    const ssize_t n = ::recv(socket.get(), bytes.data() + have, size - have, 0);
-    if (n > 0) have += static_cast<std::size_t>(n);
-    if (n > 0 || (n < 0 && errno == EINTR)) continue;
-    if (n == 0 || errno != EAGAIN || !wait_for_socket(socket, POLLIN, end)) return "";
-  }
-  return bytes;
-}
 
 Result<UniqueFd> listen_on(std::uint16_t port) {
   for (const int family : {AF_INET6, AF_INET}) {

@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// The others have to be reached first; ssh itself gives up long before.
+// The other hosts are reached first; ssh itself gives up long before.
 constexpr Milliseconds kOrdersLimit = 60s;
 
 // Reads once. False: the input has ended, or nothing came within the limit.

@@ -14,19 +14,19 @@ namespace ddprun::launcher {
 
 class ControlStdin {
  public:
-  // Says that we are here and waits for the orders, for at most a minute. Nothing: the launching
-  // ddprun went away, which is no failure of ours.
+  // Prints the ready line and waits for the orders, for at most a minute. Absent: the launching
+  // ddprun has gone, which is not a failure of this process.
   static Result<std::optional<Orders>> receive(ControlStdin& control);
 
-  // Sets the folder and the variables that the orders name; PET_* of this machine are forgotten.
+  // Sets the folder and the variables that the orders name, and unsets this machine's PET_*.
   static Result<void> obey(const Orders& orders);
 
-  // The next frame behind the orders; nothing once the input has ended. For a far end that has no
+  // The next frame after the orders; absent once the input has ended. For a far end without a
   // guardian.
   std::optional<std::string> next();
 
-  // A service beside the agents: passes signals on to the guardian, its parent, and SIGTERM once
-  // the input has ended.
+  // A service beside the agents: passes signals on to its parent, the guardian, and sends it
+  // SIGTERM once the input has ended.
   GuardedChild watcher();
 
  private:

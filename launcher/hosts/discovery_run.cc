@@ -36,7 +36,7 @@ namespace {
 
 constexpr std::size_t kWordsMax = 300;
 
-// What can be read at once; closes the descriptor at its end.
+// Reads without waiting; closes the descriptor at the end of the input.
 std::string read_some(UniqueFd& fd) {
   char buffer[65536];
   const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
@@ -45,7 +45,7 @@ std::string read_some(UniqueFd& fd) {
   return {};
 }
 
-// The end of it, in one line, and nothing that a terminal would obey.
+// The end of `text` in one line, without what a terminal would obey.
 std::string one_line(const std::string& text) {
   const std::size_t end = text.find_last_not_of(" \t\r\n");
   if (end == std::string::npos) return "";
@@ -63,7 +63,7 @@ std::string one_line(const std::string& text) {
 std::optional<HostListing> DiscoveryScript::start() {
   DDPRUN_ASSERT(!runs());
   listing_ = {};
-  if (!reap_killed()) return std::nullopt;  // Not another beside it: there is no answer this time.
+  if (!reap_killed()) return std::nullopt;  // Two would run: this time there is no answer.
   auto process = start_program(argv_);
   if (!process) {
     listing_.cannot_start = to_string(process.error());
@@ -96,7 +96,7 @@ void DiscoveryScript::read_errors() {
     listing_.last_words += text;
     if (listing_.last_words.size() <= 2 * kWordsMax) continue;
     listing_.last_words.erase(0, listing_.last_words.size() - 2 * kWordsMax);
-    return;  // One that writes without end is not read without end.
+    return;  // A script that writes without end must not keep this process.
   }
 }
 
@@ -123,7 +123,7 @@ void DiscoveryScript::kill() {
   killed_ = std::exchange(process_, ChildProcess());
 }
 
-// Does not wait: a file system that hangs may keep it from ending.
+// Does not wait: a file system that hangs may keep the script from ending.
 bool DiscoveryScript::reap_killed() {
   if (killed_.pid == 0) return true;
   if (!is_readable(killed_.pidfd.get())) return false;

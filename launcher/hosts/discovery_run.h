@@ -24,16 +24,16 @@ class DiscoveryScript {
   DiscoveryScript(const DiscoveryScript&) = delete;
   DiscoveryScript& operator=(const DiscoveryScript&) = delete;
 
-  // How it has ended, if it could not be started.
+  // Returns a listing only if the script could not be started.
   std::optional<HostListing> start();
   void add_polls(std::vector<pollfd>& polls) const;
-  // Reads what is there without waiting. How the script has ended, once it has.
+  // Reads what can be read without waiting. Returns the listing once the script has ended.
   std::optional<HostListing> serve();
-  void kill();  // If it runs.
+  void kill();  // Does nothing if the script does not run.
 
  private:
   bool runs() const { return process_.runs(); }
-  bool reap_killed();  // False: it has not ended yet.
+  bool reap_killed();  // False: the killed script has not ended yet.
   void read_output();
   void read_errors();
 

@@ -68,7 +68,7 @@ std::vector<Fleet::News> Fleet::serve() {
   for (const auto& node : nodes_) {
     const bool was_connecting = node->remote.state() == State::kConnecting;
     const bool has_ended = node->serve();
-    // One that was ready and has ended at once is only reported as ended.
+    // A far end that became ready and ended between two calls is reported as ended only.
     const bool is_ready = was_connecting && node->remote.state() == State::kReady;
     if (is_ready || has_ended) news.push_back({node.get(), is_ready, has_ended});
   }

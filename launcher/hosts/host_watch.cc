@@ -25,7 +25,7 @@ std::string_view without_blanks(std::string_view line) {
   return line.substr(begin, line.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// In quotes: not endless, and nothing that a terminal would obey.
+// In quotes, cut, and without what a terminal would obey.
 std::string quoted(std::string_view line) {
   std::string safe(line.substr(0, kShownMax));
   for (char& letter : safe) {
@@ -67,7 +67,7 @@ constexpr Duration kSettle = 10s;       // From the end of a run's first node to
 constexpr Duration kStopSlack = 30s;    // Beyond the grace that workers get.
 constexpr Duration kNowLimit = 3s;      // Of nodes that kill their workers at once.
 constexpr Duration kPauseMax = 10min;   // Of a host that has failed.
-constexpr Duration kGoodSpell = 10min;  // A node that has run so long begins anew with its pauses.
+constexpr Duration kGoodSpell = 10min;  // After such a run, a host's pauses begin anew.
 
 std::string seconds(Duration duration) {
   return seconds_text(std::chrono::duration_cast<Milliseconds>(duration));
@@ -275,7 +275,7 @@ namespace {
 
 using Level = HostWatch::Report::Level;
 
-constexpr int kGoodLists = 12;        // So many in a row, and what was wrong before is forgotten.
+constexpr int kGoodLists = 12;        // After so many in a row, complaints are reported anew.
 constexpr std::size_t kNamesMax = 8;  // In one line.
 
 std::string workers_text(const std::optional<int>& workers) {
@@ -321,7 +321,7 @@ void HostWatch::on(const Listed& listed) {
   accept(std::move(*hosts));
 }
 
-// A name that was mistyped is not waited for.
+// The first start fails at once, because the name may be mistyped.
 void HostWatch::miss_script(const std::string& why) {
   if (!listed_.empty()) return complain(Complaint::kNotStarted, "cannot be started: " + why);
   report(Level::kError, "--host-discovery: " + rules_.script + " cannot be started: " + why);

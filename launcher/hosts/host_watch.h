@@ -26,8 +26,8 @@
 
 namespace ddprun::launcher {
 
-// What the script of --host-discovery prints, as in Horovod: a host a line, "host" or "host:slots".
-// Pure. Called by host_watch.cc.
+// What the script of --host-discovery prints, as in Horovod: one host per line, "host" or
+// "host:slots". Pure. Called by host_watch.cc.
 inline constexpr std::size_t kHostLinesBytesMax = 1 << 20;
 inline constexpr std::size_t kListedHostsMax = 4'096;  // ssh connections from one machine.
 
@@ -37,9 +37,9 @@ Result<std::vector<HostEntry>> hosts_in_lines(std::string_view output);
 
 // How the script has ended.
 struct HostListing {
-  std::string cannot_start = {};  // Why not; empty: it did.
+  std::string cannot_start = {};  // The reason; empty: the script did start.
   int exit_code = 0;              // 128 + n for signal n.
-  bool is_too_long = false;  // It printed more than kHostLinesBytesMax, and was ended for that.
+  bool is_too_long = false;       // The script printed over kHostLinesBytesMax and was killed.
   std::string output = {};
   std::string last_words = {};  // The end of its standard error, as one line.
 };
@@ -49,9 +49,9 @@ class HostWatch {
   struct Rules {
     std::string script;     // As in "./hosts.sh printed no host".
     NodeRange nnodes;       // Hosts beyond its MAX get no node.
-    Milliseconds period;    // From an answer of the script to the next question.
-    Milliseconds wait_max;  // So long without any node: the run is given up.
-    Milliseconds grace;     // What workers are given to end.
+    Milliseconds period;    // From an answer of the script to its next start.
+    Milliseconds wait_max;  // The run is given up after so long without a node.
+    Milliseconds grace;     // The time that workers have to end.
   };
 
   // Events.
@@ -64,8 +64,8 @@ class HostWatch {
   };
   struct NodeEnded {
     std::string host;
-    std::optional<int> exit_code;  // ddprun's own there; absent: its ssh broke, or it never ran.
-    std::string why;               // A sentence without its end, where there is no exit code.
+    std::optional<int> exit_code;  // Of ddprun there; absent: ssh broke, or ddprun never ran.
+    std::string why;               // If there is no exit code: a sentence without its end.
   };
   struct Interrupted {
     int signal;
@@ -75,14 +75,14 @@ class HostWatch {
 
   // Actions.
   struct RunScript {};
-  struct KillScript {};  // It has not answered in time; a Listed that is on its way is too late.
+  struct KillScript {};  // The script is late; a Listed that is on its way is ignored.
   struct StartNode {
     HostEntry host;
   };
   struct OrderNode {  // Send its orders.
     std::string host;
   };
-  struct WithdrawNode {  // It is to leave the run where it repeats nothing.
+  struct WithdrawNode {  // Let it leave the run where the others repeat nothing.
     std::string host;
   };
   struct KillNode {  // Its ssh; NodeEnded follows.
@@ -109,7 +109,7 @@ class HostWatch {
   enum class State {
     kStarting,  // ssh has been started.
     kRunning,   // It has its orders.
-    kLeaving,   // It is to leave, or was killed before it ran.
+    kLeaving,   // It is to leave, or was killed before it had orders.
   };
   struct Node {
     HostEntry host;
@@ -121,7 +121,7 @@ class HostWatch {
   struct Trouble {
     int failures = 0;
     TimePoint until{};      // No node before.
-    bool has_left = false;  // By an operator's will: until the host was off the list.
+    bool has_left = false;  // An operator withdrew it; until the host is off the list.
   };
   enum class Complaint { kNotStarted, kHung, kFailed, kTooLong, kGarbage, kEmpty };
 
@@ -150,7 +150,9 @@ class HostWatch {
   void report(Report::Level level, std::string text);
   bool is_listed(const std::string& name) const;
   bool any_runs() const;
-  Duration patience() const { return 4 * rules_.period; }  // With one answer of the script.
+  Duration patience() const {
+    return 4 * rules_.period;
+  }  // The time that the script has for one answer.
 
   const Rules rules_;
   TimePoint now_;

@@ -37,7 +37,7 @@ class RemoteNode {
   // ssh ended with this code, 128 + n for signal n.
   void on_end(int exit_code);
 
-  // ddprun's own exit code, once it is known; of what ended without one, nothing.
+  // ddprun's own exit code, once it is known.
   std::optional<int> exit_code() const { return exit_code_; }
 
   // It has ended without ever running; why() is a sentence with what to do about it.

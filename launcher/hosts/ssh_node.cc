@@ -31,7 +31,7 @@ std::vector<std::string> ssh_argv(const std::vector<std::string>& ssh, const std
   const std::string flag(kControlFlag);
   const std::string script = "if test -x " + shell_quote(program) + "; then exec " +
                              shell_quote(program) + " " + flag + "; fi; exec ddprun " + flag;
-  // Whatever shell the user has there, /bin/sh reads the rest.
+  // The user may have any shell there; /bin/sh reads the rest.
   argv.insert(argv.end(), {"-T", "-x", "--", target, "exec /bin/sh -c " + shell_quote(script)});
   return argv;
 }
@@ -81,7 +81,7 @@ namespace {
 
 constexpr int kLastReads = 64;
 
-// Reads what is there. Closes the descriptor at its end.
+// Reads without waiting. Closes the descriptor at the end of the input.
 void drain(UniqueFd& fd, NamedLines& lines) {
   char buffer[65536];
   while (fd) {
@@ -149,7 +149,7 @@ bool SshNode::serve() {
 }
 
 void SshNode::end() {
-  // A master connection that ssh leaves behind may hold the pipes open: not their end counts.
+  // ssh may leave a master connection behind that holds the pipes open: their end is not awaited.
   for (int i = 0; i < kLastReads && (process_.output || process_.errors); ++i) {
     drain(process_.output, output_);
     drain(process_.errors, errors_);

@@ -48,7 +48,7 @@ class NamedLines : public agent::LineSink {
 
   void on_line(std::string_view line) override;
   void on_piece(std::string_view piece) override;
-  void on_progress(std::string_view) override {}  // What it comes to arrives as a line.
+  void on_progress(std::string_view) override {}  // The last state arrives as a line.
 
   void feed(std::string_view bytes) { splitter_.feed(bytes, *this); }
   void finish() { splitter_.finish(*this); }
