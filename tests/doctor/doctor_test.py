@@ -247,8 +247,8 @@ class OneMachine(Doctor):
         self.has(bad, "program", "fail", report=report)
 
     def test_the_screen_is_for_people(self):
-        job = self.start_program(["/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh", DDPRUN, "doctor", "--nproc-per-node", "2"],
-                                 env={"LC_ALL": "C.UTF-8", "TERM": "xterm"})
+        job = self.start_program(["/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh", DDPRUN, "doctor", "--nproc-per-node", "2",
+                                  "--port", str(ddprun_case.free_port())], env={"LC_ALL": "C.UTF-8", "TERM": "xterm"})
         self.assertEqual(job.wait(), 2, job.text())
         self.assertRegex(job.out(), r" MACHINE\n ✗ open files +64 +ddprun needs \d+ for 2 workers: ulimit -n 1024\n")
         self.assertRegex(job.out(), r" to cure[^;]*; \d+ checks took ")
