@@ -199,7 +199,7 @@ class Equality(PreloadCase):
         self.assertRegex(job.out(), r"\[b'DDPRUN_WORKER=\d+\.0'\]|^$")
 
     def test_random_numbers_differ_between_ranks(self):
-        script = self.write("numbers.py", """
+        script = self.write("draws.py", """
             import os, random, sys, multiprocessing.process
             words = [random.random(), bytes(multiprocessing.process.current_process().authkey).hex()]
             if "numpy" in sys.modules:
@@ -207,6 +207,7 @@ class Equality(PreloadCase):
             print("numbers", *words)
             """)
         job = self.run_preloaded("--nproc-per-node", "3", script, modules="random,multiprocessing.process,numpy")
+        self.assert_preloaded(job)
         rows = [line.split()[1:] for line in job.out().splitlines() if "numbers" in line]
         self.assertEqual(len(rows), 3, job.text())
         for column in zip(*rows):
@@ -514,7 +515,7 @@ class Learned(PreloadCase):
         for text in (b"", b"\xff\x00", b"ddprun preload 1\nanother\nxml\n", b"x" * (2 << 20)):
             with open(self.path("cache/ddprun/preload/" + name), "wb") as file:
                 file.write(text)
-            self.run_preloaded(script)
+            self.assertNotIn("preloaded ", self.run_preloaded(script).err())
             self.assertIn("xml.dom.minidom", self.cached()[name])
 
     def test_a_program_that_sets_what_modules_read_is_started_cold(self):

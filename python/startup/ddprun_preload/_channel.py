@@ -32,7 +32,7 @@ class Request:
         self.close()
 
     def close(self) -> None:
-        """Close the descriptors that the worker has by now, or that nobody needs."""
+        """Close the descriptors: the worker has copies of them by now, under their own numbers."""
         for descriptor in [self.go, *self.ends]:
             if descriptor >= 0:
                 os.close(descriptor)

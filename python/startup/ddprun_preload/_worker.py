@@ -55,7 +55,6 @@ def become(
         channel.leave()
         _take_ends(request)
         _await_agent(request)
-        request.close()
         _set_environment(request)
         _kernel.show(request.argv, request.environment)
         _kernel.set_process_name(name)

@@ -101,6 +101,18 @@ TEST_CASE("Options: where workers run, and what is done with stuck ones", "[opti
   CHECK(error_of("--numa-binding near t").starts_with("--numa-binding 'near': give "));
 }
 
+TEST_CASE("Options: what a fork server imports", "[options]") {
+  CHECK(options_of("train.py").preload.empty());
+  CHECK(options_of("--preload off train.py").preload.empty());
+  CHECK(options_of("--preload auto train.py").preload == "auto");
+  CHECK(options_of("--preload torch,torch.nn_2,_x train.py").preload == "torch,torch.nn_2,_x");
+  CHECK(options_of("train.py", {{"PET_PRELOAD", "torch"}}).preload == "torch");
+  for (const std::string text : {"torch,", ",torch", "a..b", ".a", "a.", "1a", "a;b", "-"}) {
+    CHECK(error_of("--preload=" + text + " t") ==
+          "--preload '" + text + "': give auto, off, or modules separated by commas: torch,numpy");
+  }
+}
+
 TEST_CASE("Options: workers are killed at random only if that is asked for, and now and then",
           "[options]") {
   CHECK(options_of("train").chaos == std::nullopt);

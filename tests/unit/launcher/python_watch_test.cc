@@ -27,6 +27,20 @@ TEST_CASE("Python watch: only --report, --report-html and --on-stall bring it in
   CHECK(plan_python_watch(with_stall(agent::OnStall::kOff), {}, kFolder).watch.empty());
 }
 
+TEST_CASE("Python watch: --preload brings the folder in, and watches nothing", "[plan]") {
+  Options options;
+  options.preload = "auto";
+  const PythonWatch plan = plan_python_watch(options, {{"DDPRUN_WATCH", "0"}}, kFolder);
+  CHECK(plan.preload == "auto");
+  CHECK(plan.python_path == kFolder);
+  CHECK(plan.watch.empty());
+  CHECK(!plan.may_ask);
+  CHECK(plan_python_watch(options, {}, "").preload.empty());
+  options.report = true;
+  CHECK(plan_python_watch(options, {}, kFolder).watch == "times");
+  CHECK(plan_python_watch(options, {}, kFolder).preload == "auto");
+}
+
 TEST_CASE("Python watch: ranks are asked where they are only for --on-stall", "[plan]") {
   Options table;
   table.report = true;
