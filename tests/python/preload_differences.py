@@ -71,6 +71,8 @@ SCRIPTS = {
     "warning filters": "import warnings; warnings.simplefilter('error')\nwarnings.warn('careful')",
     "atexit": "import atexit; atexit.register(print, 'first'); atexit.register(print, 'second'); print('body')",
     "atexit that fails": "import atexit; atexit.register(lambda: 1 / 0)",
+    "finalizer at the end": "class C:\n    def __del__(self): print('del')\nc = C()",
+    "finalizers of a cycle": "class C:\n    def __del__(self): print('del', hasattr(self, 'other'))\na, b = C(), C(); a.other = b; b.other = a",
     "a thread at the end": "import threading\nt = threading.Timer(.05, lambda: print('late'))\nt.start(); print('main ends')",
     "a daemon thread": "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start(); print('end')",
     "threads": "import threading; print(threading.current_thread().name, threading.active_count(), threading.main_thread() is threading.current_thread())",

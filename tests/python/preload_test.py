@@ -455,7 +455,7 @@ class Differences(PreloadCase):
     """Some of the scripts of preload_differences.py, which runs them all by hand."""
 
     SOME = ("prints", "C output at exit", "exit text", "exception", "recursion depth", "unraisable", "interrupt", "dispositions",
-            "stack", "atexit", "a thread at the end", "thread numbers", "main", "path", "flags", "streams", "open files",
+            "stack", "atexit", "finalizer at the end", "a thread at the end", "thread numbers", "main", "path", "flags", "streams", "open files",
             "variables in C", "variables of children", "fork hooks", "multiprocessing spawn", "import of its own", "no children")
 
     def test_output_and_exit_codes_are_equal(self):

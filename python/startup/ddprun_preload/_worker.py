@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 
@@ -63,6 +65,8 @@ def become(
             while text:
                 text = text[os.write(stream, text) :]
         _renew()
+        # As it ends: what is frozen includes the dictionary of __main__, whose objects have finalizers.
+        atexit.register(gc.unfreeze)
     except BaseException as error:
         try:
             os.write(2, f"ddprun: cannot start this worker from its fork server: {error!r}\n".encode())
