@@ -12,10 +12,9 @@ from ._arguments import milliseconds, number, text_or_none
 from ._c_api import InitOptions
 from ._collectives import Collectives
 from ._crash import report_crashes
-from ._errors import BadArgument
-from ._handle import left_ms, warn
+from ._errors import BadArgument, Unsupported
+from ._handle import left_ms, shared_memory, warn
 from ._library import library
-from ._sdk._memory import allocated
 from ._status import _check
 
 
@@ -62,7 +61,21 @@ class ProcessGroup(Collectives):
             values = numpy.frombuffer(group.allocate(4 * count), numpy.float32)
             values = group.allocate(4 * count).cast("f")
         """
-        return allocated(self, size)
+        if not isinstance(size, int) or not 0 <= size < 2**63:
+            raise BadArgument(f"size must be a number of bytes, not {size!r}")
+        if self._ask("device") >= 0:
+            raise Unsupported(
+                "memory of a GPU is no buffer of Python; use torch's tensors",
+                rank=self.rank,
+                operation="allocate",
+            )
+        data, memory = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("allocate", size, ctypes.byref(data), ctypes.byref(memory))
+        assert memory.value is not None
+        if not data.value or not size:
+            library().ddprun_memory_destroy(memory.value)
+            return memoryview(bytearray())
+        return memoryview(shared_memory(data.value, size, memory.value)).cast("B")
 
     def shrink(self, lost: Sequence[int] = (), patience: float | None = None) -> ProcessGroup:
         """Go on without ranks that are lost: form a group of those that call this, in their order.

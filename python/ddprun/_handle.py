@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import os
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from ._errors import BadArgument
+from ._library import library
 
 
 def _release(destroy: Any, handle: int, pid: int) -> None:
@@ -108,6 +110,15 @@ class _Handle:
                 "call ddprun.init() in the processes that use it"
             )
         return self._handle
+
+
+def shared_memory(address: int, size: int, handle: int) -> ctypes.Array[ctypes.c_char]:
+    """Return memory that the ranks of a host share; it lives as long as anything refers to it."""
+    memory = (ctypes.c_char * size).from_address(address)
+    destroy = library().ddprun_memory_destroy
+    # At exit the system takes it back, whatever still reads it.
+    weakref.finalize(memory, _release, destroy, handle, os.getpid()).atexit = False
+    return memory
 
 
 def left_ms(until: float) -> int:

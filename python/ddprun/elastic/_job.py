@@ -190,7 +190,7 @@ class Job(_Handle):
         self._require_kept_in_place()
 
         def call(handle: int) -> None:
-            step = Step(self, handle)
+            step = Step(handle, self._commit, may_change=self._may_change)
             try:
                 body(step)
             except BaseException as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable, Union
 
 from .._arguments import number as a_number
 from .._arguments import text_or_none
@@ -15,8 +15,8 @@ from ._batches import GlobalBatches, Shard, shards_of
 from ._errors import MembershipChanged, check
 from ._group import StepGroup
 
-if TYPE_CHECKING:
-    from ._job import Job
+# Commits the step of a handle: calls the function, if there is one, with the group of the step.
+Commit = Callable[[int, Union[Callable[[], Any], None], StepGroup], None]
 
 
 class Step:
@@ -29,15 +29,15 @@ class Step:
     rank, world_size: of this round.
     """
 
-    def __init__(self, job: Job, handle: int) -> None:
+    def __init__(self, handle: int, commit: Commit, *, may_change: bool) -> None:
         c = library()
-        self._job = job
+        self._commit = commit
         self._handle: int | None = handle
         self._is_committed = False
         self.number = int(c.ddprun_step_number(handle))
         self.is_repeated = bool(c.ddprun_step_is_repeated(handle))
         self.round = int(c.ddprun_step_round(handle))
-        self._group = StepGroup(c.ddprun_step_group(handle), job._may_change, handle)
+        self._group = StepGroup(c.ddprun_step_group(handle), may_change, handle)
         self.rank = self._group.rank
         self.world_size = self._group.world_size
 
@@ -88,7 +88,7 @@ class Step:
         `apply`, if an operation of this step has failed. Exceptions of `apply` pass through; the
         kept state of this rank is then invalid.
         """
-        self._job._commit(self._live(), apply, self._group)
+        self._commit(self._live(), apply, self._group)
         self._is_committed = True
 
     def vote(self) -> int:

@@ -19,6 +19,7 @@ from .._c_api import (
     SCATTER,
     SUM,
 )
+from . import _sparse
 from ._engine import NAMES, Engine
 from ._errors import bad_argument
 from ._reductions import factor, is_blocking, limit, reduction
@@ -248,9 +249,13 @@ class Collectives:
 
     def allreduce_sparse(self, tensors: Tensors, opts: Any = None) -> Any:
         """Add sparse tensors; see _sparse.py."""
-        from ._sparse import all_reduce
-
-        return all_reduce(self, self._only(tensors, ALL_REDUCE), opts)
+        return _sparse.all_reduce(
+            lambda outputs, tensor: self.allgather([outputs], [tensor]),
+            self._only(tensors, ALL_REDUCE),
+            opts,
+            self._engine.rank,
+            self._engine.size,
+        )
 
     def barrier(self, opts: Any = None) -> Any:
         """Wait until all ranks have called it."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from .._library import library
+from .._handle import shared_memory
 from ._backend import DdprunBackend
-from ._engine import Engine
 from ._errors import bad_argument
 
 
@@ -29,11 +25,6 @@ def backend_of(group: Any = None) -> DdprunBackend:
             'the process group is not of the backend "ddprun"', "backend_of", dist.get_rank()
         )
     return backend
-
-
-def _release(engine: Engine, handle: int) -> None:
-    if os.getpid() == engine.pid:
-        library().ddprun_memory_destroy(handle)
 
 
 def shared_zeros(shape: Sequence[int], dtype: Any = None, group: Any = None) -> Any:
@@ -51,7 +42,5 @@ def shared_zeros(shape: Sequence[int], dtype: Any = None, group: Any = None) -> 
     size = count * torch.empty((), dtype=dtype).element_size()
     engine = backend_of(group)._engine
     address, handle = engine.allocate(size)
-    memory = (ctypes.c_char * size).from_address(address)
-    finalizer = weakref.finalize(memory, _release, engine, handle)
-    finalizer.atexit = False
+    memory = shared_memory(address, size, handle)
     return torch.frombuffer(memory, dtype=dtype).view(tuple(shape))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Callable
 
 import torch
 
@@ -11,36 +12,35 @@ from ._errors import bad_argument
 from ._reductions import reduction
 from ._works import EndedWork
 
-if TYPE_CHECKING:
-    from ._collectives import Collectives
+# Fills one tensor for each rank by that rank's; returns the work.
+Gather = Callable[[Sequence[Any], Any], Any]
 
 
-def _gathered(group: Collectives, tensor: Any, lengths: list[int]) -> list[Any]:
+def _gathered(gather: Gather, tensor: Any, lengths: list[int]) -> list[Any]:
     """Return the tensors of all ranks, which differ in their first dimension."""
     rest = tensor.shape[1:]
     outputs = [torch.empty((length, *rest), dtype=tensor.dtype) for length in lengths]
-    group.allgather([outputs], [tensor.contiguous()]).wait()
+    gather(outputs, tensor.contiguous()).wait()
     return outputs
 
 
-def all_reduce(group: Collectives, tensor: Any, opts: Any) -> Any:
-    """Replace `tensor` by the sum over all ranks, coalesced."""
-    engine = group._engine
+def all_reduce(gather: Gather, tensor: Any, opts: Any, rank: int, size: int) -> Any:
+    """Replace `tensor` by the sum over all `size` ranks, coalesced."""
     if opts is not None and reduction(opts.reduceOp) != SUM:
-        raise bad_argument("sparse tensors can only be summed", "all_reduce", engine.rank)
+        raise bad_argument("sparse tensors can only be summed", "all_reduce", rank)
     if tensor.layout is not torch.sparse_coo or tensor.device.type != "cpu":
         raise bad_argument(
             f"sparse tensors must be COO tensors on the CPU, not {tensor.layout} on "
             f"{tensor.device}",
             "all_reduce",
-            engine.rank,
+            rank,
         )
     own = tensor.detach().coalesce()
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(engine.size)]
-    group.allgather([counts], [torch.tensor([own._nnz()])]).wait()
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
+    gather(counts, torch.tensor([own._nnz()])).wait()
     lengths = [int(count) for count in counts]
-    indices = _gathered(group, own.indices().t(), lengths)
-    values = _gathered(group, own.values(), lengths)
+    indices = _gathered(gather, own.indices().t(), lengths)
+    values = _gathered(gather, own.values(), lengths)
     total = torch.sparse_coo_tensor(torch.cat(indices).t(), torch.cat(values), tensor.shape)
     with torch.no_grad():
         tensor.copy_(total.coalesce())  # Of a detached one only the alias would change.

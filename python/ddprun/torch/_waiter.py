@@ -6,12 +6,16 @@ import contextlib
 import os
 import select
 import threading
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ._fork import own_locks
 
-if TYPE_CHECKING:
-    from ._engine import Engine
+
+class Watched(Protocol):
+    """What the waiter needs of an engine."""
+
+    def finish_ended(self) -> None:
+        """Finish all works that have ended."""
 
 
 class Waiter:
@@ -19,7 +23,7 @@ class Waiter:
 
     def __init__(self) -> None:
         own_locks(self)
-        self._engines: dict[int, Engine] = {}  # By the descriptor that tells of ends.
+        self._engines: dict[int, Watched] = {}  # By the descriptor that tells of ends.
         self._thread: threading.Thread | None = None
         self._pid = 0
         self._wake = (-1, -1)
@@ -29,7 +33,7 @@ class Waiter:
         """Make the lock; see _fork.py."""
         self._lock = threading.Lock()
 
-    def watch(self, engine: Engine, descriptor: int) -> None:
+    def watch(self, engine: Watched, descriptor: int) -> None:
         """Finish the engine's works as they end, from now on."""
         with self._lock:
             if self._pid != os.getpid():  # The thread stayed in the parent of a fork.
@@ -89,7 +93,7 @@ class Waiter:
                 if engine is not None:
                     engine.finish_ended()
 
-    def _drained(self, descriptor: int) -> Engine | None:
+    def _drained(self, descriptor: int) -> Watched | None:
         """Read what told of an end; return of which engine, for the number may be another's now."""
         with self._lock:
             engine = self._engines.get(descriptor)

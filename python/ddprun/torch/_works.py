@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable, Protocol
 
 import torch
 
@@ -18,9 +18,6 @@ from . import _forward
 from ._errors import error, error_of, last_error, new_info
 from ._version import KEEPS_WORKS
 from ._waiter import waiter
-
-if TYPE_CHECKING:
-    from ._engine import Engine
 
 WorkBase: Any = torch._C._distributed_c10d.Work
 
@@ -76,12 +73,25 @@ def milliseconds(limit: timedelta | None) -> int:
     return max(1, round(min(seconds, _SECONDS_MAX) * 1000)) if seconds > 0 else 0
 
 
+class Issuer(Protocol):
+    """What a work needs of the engine that has issued it."""
+
+    rank: int
+    pid: int
+
+    def forget(self, work: OperationWork) -> None:
+        """Keep a finished work no longer."""
+
+    def watch(self) -> None:
+        """Have works finished when they end, by the waiter's thread."""
+
+
 class OperationWork(WorkBase):
     """One operation; torch's names. The engine keeps it until it is finished."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Issuer,
         handle: int,
         operation: str,
         result: Sequence[Any],
