@@ -113,6 +113,7 @@ class Failures(torch_case.TorchCase):
         """Whoever waits in such a call has the engine's lock, until the call is aborted."""
         done = self.ranks("""
             import atexit, threading
+            from ddprun import _c_api
             from ddprun.torch import _engine
             from ddprun.torch._tensors import Lending
             _engine.OTHERS_LIMIT_S = 0.2
@@ -122,7 +123,7 @@ class Failures(torch_case.TorchCase):
                 def receive():
                     lending = Lending("recv", 0)
                     try:
-                        engine.run(_engine.RECV, lending, outs=lending.arrays([torch.ones(1)], written=True), root=1, waits=True)
+                        engine.run(_c_api.RECV, lending, outs=lending.arrays([torch.ones(1)], written=True), root=1, waits=True)
                     except ddprun.torch.DdprunError as error:
                         print("ended by", error.kind, flush=True)
                 thread = threading.Thread(target=receive, daemon=True)
