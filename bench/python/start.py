@@ -30,7 +30,7 @@ def command_of(name, build, ranks):
     common = ["--nproc_per_node", str(ranks), "--max_restarts", "1"]  # Old versions of torchrun know no dashes.
     if name == "torchrun":
         return [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint",
-                f"127.0.0.1:{free_port()}", "--monitor_interval", "0.1", *common, script]
+                f"127.0.0.1:{free_port()}", "--monitor_interval", "0.1", "-r", "9:1", "-t", "9:1", *common, script]
     preload = ["--preload", "auto"] if name == "preloaded" else []
     return [os.path.join(build, "bin", "ddprun"), *preload, *common, script]
 

@@ -1,5 +1,6 @@
 """ddprun --preload: workers that are forked from a process that has imported, and cannot be told from others."""
 
+import importlib
 import json
 import os
 import re
@@ -524,6 +525,20 @@ class Learned(PreloadCase):
         self.run_preloaded(script)
         job = self.run_preloaded(script)
         self.assertIn("is started cold: config.py:2 sets OMP_NUM_THREADS", job.err())
+
+    def test_each_way_to_set_a_variable_is_found(self):
+        sys.path.insert(0, os.path.join(HERE, "../../python/startup"))
+        self.addCleanup(sys.path.pop, 0)
+        source = importlib.import_module("ddprun_preload._source")
+        for line, variable in (("os.environ['A'] = '1'", "A"), ("del os.environ['A']", "A"), ("environ['A'] += '1'", "A"),
+                               ("os.environ.setdefault('A', '1')", "A"), ("os.environ.pop('A')", "A"),
+                               ("os.putenv('A', '1')", "A"), ("os.environ[name] = '1'", "variables of the environment"),
+                               ("os.environ.update(a)", "variables of the environment"),
+                               ("os.environ |= a", "variables of the environment"),
+                               ("def f():\n    os.environ['A'] = '1'", "A"), ("os.environ['RANK'] = '1'", ""),
+                               ("os.environ['NCCL_DEBUG'] = '1'", ""), ("a = os.environ['A']", ""), ("environment['A'] = 1", "")):
+            self.assertEqual(source.read(self.write("train.py", line)).sets, variable, line)
+        self.assertIn("dotenv", source.read(self.write("train.py", "from dotenv import load_dotenv")).sets)
 
     def test_a_program_may_set_what_is_read_later(self):
         script = self.write("train.py", "import os, xml.dom.minidom\nos.environ['MASTER_PORT'] = '1'")

@@ -68,6 +68,9 @@ def _read_file(path: str, reading: Reading) -> set[str]:
                 reading.sets = variable
                 reading.sets_where = f"{os.path.basename(path)}:{getattr(node, 'lineno', 0)}"
     names.discard("")
+    if "dotenv" in names and not reading.sets:
+        reading.sets = "variables of the environment (dotenv)"
+        reading.sets_where = os.path.basename(path)
     reading.imports.update(name.partition(".")[0] for name in names)
     return names
 
@@ -86,6 +89,8 @@ def _set_by(node: ast.AST) -> str:
         for target in targets:
             if isinstance(target, ast.Subscript) and _is_environ(target.value):
                 keys.append(target.slice)
+            elif isinstance(node, ast.AugAssign) and target is not None and _is_environ(target):
+                keys.append(None)  # os.environ |= ...
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         is_setter = node.func.attr in _SETTERS and _is_environ(node.func.value)
         if is_setter or node.func.attr in ("putenv", "unsetenv"):
