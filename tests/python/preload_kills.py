@@ -27,7 +27,7 @@ select.select([], [], [], 0.05)
 sys.exit(3 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1" else 0)
 """
 MOMENTS_S = 0.5  # Of a run, in which it is hit; a quiet one lasts as long.
-ENDS_MAX_S = 30.0
+ENDS_MAX_S = 90.0  # A fork server that is stopped while it imports is waited for 30 s.
 
 
 def victim_of(job, kind):
