@@ -25,6 +25,7 @@ from __future__ import annotations
 from importlib import metadata as _metadata
 
 from . import elastic
+from ._core import Work
 from ._errors import (
     Aborted,
     BadArgument,
@@ -57,7 +58,6 @@ from ._sdk._process import install_crash_report
 from ._sdk._sampler import DistributedSampler
 from ._sdk._store import Store
 from ._sdk._training import StepTimer, clip_grad_norm
-from ._works import Work
 
 try:
     __version__ = _metadata.version("ddprun")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._core import Work
 from ._operations import Arrays, Operations
-from ._works import Work
 
 
 class Collectives(Operations):

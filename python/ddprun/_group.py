@@ -11,11 +11,10 @@ from types import TracebackType
 from ._arguments import milliseconds, number, text_or_none
 from ._c_api import InitOptions
 from ._collectives import Collectives
+from ._core import complete_group, create, shared_memory
 from ._crash import report_crashes
 from ._errors import BadArgument, Unsupported
-from ._handle import left_ms, shared_memory, warn
 from ._library import library
-from ._status import _check
 
 
 class ProcessGroup(Collectives):
@@ -97,7 +96,7 @@ class ProcessGroup(Collectives):
 
     def abort(self) -> None:
         """End all operations of the group, on all ranks; from any thread."""
-        with self._use("group") as group:
+        with self._use() as group:
             library().ddprun_group_abort(group)
 
     def close(self) -> None:
@@ -138,9 +137,8 @@ class ProcessGroup(Collectives):
         if self._others():
             self.abort()
             self._patience = 1.0
-        with contextlib.suppress(BadArgument), self._use("group") as group:
-            if library().ddprun_group_shutdown(group, left_ms(until)) != 0:
-                warn(self._rank)
+        with contextlib.suppress(BadArgument), self._use() as group:
+            complete_group(group, until, self._rank)
 
 
 def _check_seat(rank: int, world_size: int) -> None:
@@ -182,7 +180,4 @@ def init(
         milliseconds(op_timeout, "op_timeout"),
         text_or_none(host, "host"),
     )
-    group = ctypes.c_void_p()
-    _check(library().ddprun_group_init(ctypes.byref(options), ctypes.byref(group)), "init", rank)
-    assert group.value is not None
-    return ProcessGroup(group.value)
+    return ProcessGroup(create("group_init", ctypes.byref(options), operation="init", rank=rank))

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import Any
 
 from ._arguments import long_number, number, text
-from ._handle import _Handle
+from ._c_api import BAD_ARGUMENT
+from ._core import Handle, check
 from ._library import library
 from ._sdk._store import Store
-from ._status import _check
 
 
 def _bytes_at(address: ctypes.c_void_p, size: int) -> bytes:
     return ctypes.string_at(address, size) if address.value and size else b""
 
 
-class Membership(_Handle):
+class Membership(Handle):
     """What a group knows of its ranks; the base of :class:`ddprun.ProcessGroup`."""
 
-    _rank: int
+    _what = "group"
 
     @property
     def rank(self) -> int:
@@ -65,15 +64,15 @@ class Membership(_Handle):
     @property
     def store(self) -> Store:
         """The job's key-value store."""
-        self._live("group")
+        self._live()
         return Store(self._call)
 
     def host_of(self, rank: int) -> str:
         """Return the name of the host of a rank of the group."""
-        with self._use("group") as group:
+        with self._use() as group:
             name = library().ddprun_host_of(group, number(rank, "rank"))
             if not name:
-                _check(1, "host_of", self._rank)
+                check(BAD_ARGUMENT, "host_of", self._rank)
             return str(name.decode(errors="replace"))
 
     def set_phase(self, name: str = "") -> None:
@@ -130,19 +129,3 @@ class Membership(_Handle):
         seed = ctypes.c_uint64()
         self._call("shared_seed", ctypes.byref(seed))
         return seed.value
-
-    def _call(self, name: str, *arguments: Any, operation: str = "") -> None:
-        handle = self._enter("group")
-        try:
-            status = getattr(library(), "ddprun_" + name)(handle, *arguments)
-            self._settle(status, operation or name)
-        finally:
-            self._leave()
-
-    def _ask(self, name: str) -> Any:
-        with self._use("group") as group:
-            return getattr(library(), "ddprun_" + name)(group)
-
-    def _settle(self, status: int, operation: str) -> None:
-        """Raise what a call of this group has failed with."""
-        _check(status, operation, self._rank)

@@ -10,9 +10,9 @@ from . import _c_api
 from ._arguments import milliseconds, number
 from ._buffers import lend
 from ._c_api import Buffer, Call
+from ._core import Work
 from ._errors import BadArgument
 from ._membership import Membership
-from ._works import Work
 
 _REDUCTIONS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "premul_sum")
 _OPS: dict[str, int] = {name: getattr(_c_api, name.upper()) for name in _REDUCTIONS}

@@ -83,8 +83,8 @@ class Ends(package_case.PackageCase):
 
     def test_a_rank_that_exits_with_work_under_way_ends_soon_and_is_the_first_cause(self):
         done = self.ranks("""
-            from ddprun import _handle
-            _handle.EXIT_LIMIT_S = 0.5
+            from ddprun import _core
+            _core.EXIT_LIMIT_S = 0.5
             group = ddprun.init(op_timeout=20)
             while group.rank == 0:
                 time.sleep(1)  # Until it is stopped.

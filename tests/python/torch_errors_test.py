@@ -366,7 +366,7 @@ class BadInput(torch_case.TorchCase):
             if me == 0:
                 thread = threading.Thread(target=dist.all_reduce, args=(total,))
                 thread.start()
-                inside = ("_enter", "wait", "finish")  # torch 1.13 waits for a work.
+                inside = ("_issue", "wait_for")  # torch 1.13 waits for a work.
                 while not any(frame.f_code.co_name in inside for frame in sys._current_frames().values()):
                     time.sleep(0.01)
                 child = os.fork()
@@ -399,7 +399,7 @@ class BadInput(torch_case.TorchCase):
             engine = backend._engine
             held, forked = threading.Event(), threading.Event()
             def hold():
-                with engine._lock, engine._closes, engine._ends:
+                with engine._lock, engine._closes, engine._change:
                     held.set()
                     forked.wait()
             thread = threading.Thread(target=hold)

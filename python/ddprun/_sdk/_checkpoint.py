@@ -11,11 +11,10 @@ from typing import Any, Callable, NamedTuple, Union
 from .._arguments import long_number, number, text
 from .._buffers import lend
 from .._c_api import CheckpointPiece
+from .._core import Handle, check, create
 from .._errors import BadArgument, Error
 from .._group import ProcessGroup
-from .._handle import _Handle
 from .._library import library
-from .._status import _check
 from .._types import ELEMENT_TYPES
 
 Folder = Union[str, "os.PathLike[str]"]
@@ -72,7 +71,7 @@ def _even_piece(name: str, array: Any, rank: int, world_size: int) -> tuple[Chec
     return piece, keep
 
 
-class CheckpointWriter(_Handle):
+class CheckpointWriter(Handle):
     """Writes checkpoints into a folder that all ranks share, while training goes on.
 
     ::
@@ -92,16 +91,20 @@ class CheckpointWriter(_Handle):
     keep: how many complete checkpoints stay in the folder; 0: all.
     """
 
+    _what = "writer"
+
     def __init__(self, group: ProcessGroup, folder: Folder, keep: int = 0) -> None:
-        handle = ctypes.c_void_p()
         path, kept = _path(folder, "the folder"), number(keep, "keep")
-        with group._use("group") as ranks:
-            status = library().ddprun_checkpoint_writer_create(
-                ranks, path, kept, ctypes.byref(handle)
+        with group._use() as ranks:
+            handle = create(
+                "checkpoint_writer_create",
+                ranks,
+                path,
+                kept,
+                operation="CheckpointWriter",
+                rank=group.rank,
             )
-            _check(status, "CheckpointWriter", group.rank)
-        assert handle.value is not None
-        super().__init__(handle.value, library().ddprun_checkpoint_writer_destroy)
+        super().__init__(handle, library().ddprun_checkpoint_writer_destroy)
         self._rank = group.rank
         self._size = group.world_size
 
@@ -123,14 +126,11 @@ class CheckpointWriter(_Handle):
         pieces += [_piece(Part(*each)) for each in parts]
         structs = (CheckpointPiece * len(pieces))(*(piece for piece, _ in pieces))
         number = long_number(step, "step")
-        with self._use("writer") as writer:
-            status = library().ddprun_checkpoint_save_async(writer, number, structs, len(pieces))
-            _check(status, "save_async", self._rank)
+        self._call("checkpoint_save_async", number, structs, len(pieces), operation="save_async")
 
     def wait(self) -> None:
         """Wait until the checkpoint is complete on all ranks; raise the failure of any rank."""
-        with self._use("writer") as writer:
-            _check(library().ddprun_checkpoint_wait(writer), "wait", self._rank)
+        self._call("checkpoint_wait", operation="wait")
 
     def save(
         self, step: int, arrays: Mapping[str, Any] | None = None, parts: Iterable[Part] = ()
@@ -150,51 +150,45 @@ def latest_checkpoint(folder: Folder, group: ProcessGroup | None = None) -> str 
     group: all its ranks make the call, rank 0 reads the folder, and all get the same answer.
     """
     path, name = ctypes.c_char_p(), _path(folder, "the folder")
-    with group._use("group") if group is not None else contextlib.nullcontext() as ranks:
+    with group._use() if group is not None else contextlib.nullcontext() as ranks:
         status = library().ddprun_checkpoint_latest(ranks, name, ctypes.byref(path))
-        _check(status, "latest_checkpoint", group.rank if group is not None else -1)
+        check(status, "latest_checkpoint", group.rank if group is not None else -1)
         return os.fsdecode(path.value) if path.value is not None else None
 
 
-class Checkpoint(_Handle):
+class Checkpoint(Handle):
     """A checkpoint that is read, by any number of ranks or none. Usable from any thread.
 
     Raises :class:`ddprun.Corrupt` if `path` is none, or a file of it is damaged or missing, and
     :class:`ddprun.SystemFailure` if it cannot be read.
     """
 
+    _what = "checkpoint"
+
     def __init__(self, path: Folder) -> None:
-        handle = ctypes.c_void_p()
-        status = library().ddprun_checkpoint_open(_path(path, "the path"), ctypes.byref(handle))
-        _check(status, "Checkpoint", -1)
-        assert handle.value is not None
-        super().__init__(handle.value, library().ddprun_checkpoint_destroy)
+        handle = create("checkpoint_open", _path(path, "the path"), operation="Checkpoint")
+        super().__init__(handle, library().ddprun_checkpoint_destroy)
 
     @property
     def step(self) -> int:
         """The number under which it was saved."""
-        with self._use("checkpoint") as checkpoint:
-            return int(library().ddprun_checkpoint_step(checkpoint))
+        return int(self._ask("checkpoint_step"))
 
     @property
     def world_size(self) -> int:
         """The number of ranks that saved it."""
-        with self._use("checkpoint") as checkpoint:
-            return int(library().ddprun_checkpoint_world_size(checkpoint))
+        return int(self._ask("checkpoint_world_size"))
 
     @property
     def arrays(self) -> dict[str, ArrayInfo]:
         """Its arrays by name."""
         found = {}
-        with self._use("checkpoint") as checkpoint:
-            for at in range(library().ddprun_checkpoint_arrays(checkpoint)):
-                name, kind, count = ctypes.c_char_p(), ctypes.c_int32(), ctypes.c_size_t()
-                status = library().ddprun_checkpoint_array(
-                    checkpoint, at, ctypes.byref(name), ctypes.byref(kind), ctypes.byref(count)
-                )
-                _check(status, "arrays", -1)
-                info = ArrayInfo(ELEMENT_TYPES[kind.value].name, count.value)
-                found[(name.value or b"").decode(errors="replace")] = info
+        for at in range(self._ask("checkpoint_arrays")):
+            name, kind, count = ctypes.c_char_p(), ctypes.c_int32(), ctypes.c_size_t()
+            places = ctypes.byref(name), ctypes.byref(kind), ctypes.byref(count)
+            self._call("checkpoint_array", at, *places, operation="arrays")
+            info = ArrayInfo(ELEMENT_TYPES[kind.value].name, count.value)
+            found[(name.value or b"").decode(errors="replace")] = info
         return found
 
     def read(self, name: str, out: Any, offset: int = 0) -> None:
@@ -207,11 +201,7 @@ class Checkpoint(_Handle):
             raise BadArgument("offset must not be negative")
         wanted = text(name, "the name of an array")
         buffer, _keep = lend(out, writable=True)
-        with self._use("checkpoint") as checkpoint:
-            status = library().ddprun_checkpoint_read(
-                checkpoint, wanted, ctypes.byref(buffer), offset
-            )
-            _check(status, "read", -1)
+        self._call("checkpoint_read", wanted, ctypes.byref(buffer), offset, operation="read")
 
 
 def load_latest(folder: Folder, load: Callable[[Checkpoint], object]) -> int | None:

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from .._arguments import long_number, number
 from .._c_api import SamplerOptions
+from .._core import Handle, create
 from .._errors import BadArgument
-from .._handle import _Handle, _open
 from .._library import library
-from .._status import _check
 
 
-class DistributedSampler(_Handle):
+class DistributedSampler(Handle):
     """Deals the indices of a data set to ranks, exactly as torch's DistributedSampler.
 
     Unlike with torch's, training can resume within an epoch, with another number of ranks, too::
@@ -34,6 +33,10 @@ class DistributedSampler(_Handle):
 
     Sends nothing. One thread at a time; usable in a child of fork().
     """
+
+    _what = "sampler"
+    _is_memory = True
+    _ends_at_exit = False  # Another thread may use it until the end.
 
     def __init__(
         self,
@@ -56,12 +59,8 @@ class DistributedSampler(_Handle):
             bool(shuffle),
             bool(drop_last),
         )
-        handle = ctypes.c_void_p()
-        status = library().ddprun_sampler_create(ctypes.byref(options), ctypes.byref(handle))
-        _check(status, "DistributedSampler", -1)
-        assert handle.value is not None
-        super().__init__(handle.value, library().ddprun_sampler_destroy)
-        _open.discard(self)  # Another thread may use it until the end.
+        handle = create("sampler_create", ctypes.byref(options), operation="DistributedSampler")
+        super().__init__(handle, library().ddprun_sampler_destroy)
         self._left: array.array[int] | None = None  # What indices() returns.
 
     @property
@@ -80,10 +79,8 @@ class DistributedSampler(_Handle):
         """
         if self._left is None:
             first, count = ctypes.c_void_p(), ctypes.c_size_t()
-            status = library().ddprun_sampler_indices(
-                self._live("sampler"), ctypes.byref(first), ctypes.byref(count)
-            )
-            _check(status, "DistributedSampler", -1)
+            places = ctypes.byref(first), ctypes.byref(count)
+            self._call("sampler_indices", *places, operation="DistributedSampler")
             self._left = array.array("q")
             if first.value:
                 self._left.frombytes(ctypes.string_at(first.value, 8 * count.value))
@@ -107,10 +104,8 @@ class DistributedSampler(_Handle):
         `consumed` counts the samples of this epoch that all ranks together have read.
         """
         epoch, consumed = ctypes.c_int64(), ctypes.c_int64()
-        status = library().ddprun_sampler_state(
-            self._live("sampler"), ctypes.byref(epoch), ctypes.byref(consumed)
-        )
-        _check(status, "DistributedSampler", -1)
+        places = ctypes.byref(epoch), ctypes.byref(consumed)
+        self._call("sampler_state", *places, operation="DistributedSampler")
         return {"epoch": epoch.value, "consumed": consumed.value}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -125,9 +120,5 @@ class DistributedSampler(_Handle):
         self._moved("load", long_number(epoch, "epoch"), long_number(consumed, "consumed"))
 
     def _moved(self, name: str, *arguments: int) -> None:
-        function = getattr(library(), "ddprun_sampler_" + name)
-        _check(function(self._live("sampler"), *arguments), "DistributedSampler." + name, -1)
+        self._call("sampler_" + name, *arguments, operation="DistributedSampler." + name)
         self._left = None
-
-    def _live(self, what: str) -> int:
-        return self._handle  # Of any process: there is nothing but memory behind it.

@@ -10,10 +10,9 @@ from .. import _c_api
 from .._arguments import milliseconds
 from .._buffers import lend
 from .._c_api import Buffer, InitOptions
+from .._core import Handle, check, create
 from .._errors import BadArgument
-from .._handle import _Handle
 from .._library import library
-from .._status import _check
 
 _PHASES: dict[str, int] = {
     name: getattr(_c_api, "PHASE_" + name.upper())
@@ -43,11 +42,11 @@ def clip_grad_norm(
     status = library().ddprun_clip_grad_norm(
         buffers, len(lent), max_norm, norm_type, bool(error_if_nonfinite), ctypes.byref(norm)
     )
-    _check(status, "clip_grad_norm", -1)
+    check(status, "clip_grad_norm")
     return norm.value
 
 
-class StepTimer(_Handle):
+class StepTimer(Handle):
     """Tells ddprun in which part of a step this process is, for ``--report`` and ``--on-stall``.
 
     For loops that neither ddprun nor torch synchronises; ``ddprun --report`` times PyTorch's loops
@@ -64,11 +63,11 @@ class StepTimer(_Handle):
     say where the process is. One thread at a time. A call costs a few microseconds at most.
     """
 
+    _what = "timer"
+
     def __init__(self) -> None:
-        handle = ctypes.c_void_p()
-        _check(library().ddprun_timer_create(ctypes.byref(handle)), "StepTimer", -1)
-        assert handle.value is not None
-        super().__init__(handle.value, library().ddprun_timer_destroy)
+        handle = create("timer_create", operation="StepTimer")
+        super().__init__(handle, library().ddprun_timer_destroy)
 
     def join(self, timeout: float | None = None) -> None:
         """Meet the timers of the other ranks, which all call it, once, within `timeout` seconds.
@@ -81,9 +80,7 @@ class StepTimer(_Handle):
             rank=-1,
             init_timeout_ms=milliseconds(timeout),
         )
-        with self._use("timer") as timer:
-            status = library().ddprun_timer_join(timer, ctypes.byref(options))
-            _check(status, "StepTimer.join", -1)
+        self._call("timer_join", ctypes.byref(options), operation="StepTimer.join")
 
     def enter(self, phase: str) -> None:
         """End one phase and begin another.
@@ -93,16 +90,13 @@ class StepTimer(_Handle):
         """
         if phase not in _PHASES:
             raise BadArgument(f"phase {phase!r} is not one of {', '.join(_PHASES)}")
-        with self._use("timer") as timer:
-            status = library().ddprun_timer_enter(timer, _PHASES[phase])
-            _check(status, "StepTimer.enter", -1)
+        self._call("timer_enter", _PHASES[phase], operation="StepTimer.enter")
 
     def end_step(self, size: int = 0) -> None:
         """End the step, in which ranks have exchanged `size` bytes of gradients."""
         if not isinstance(size, int) or not 0 <= size < 2**64:
             raise BadArgument(f"size must be a number of bytes, not {size!r}")
-        with self._use("timer") as timer:
-            _check(library().ddprun_timer_end_step(timer, size), "StepTimer.end_step", -1)
+        self._call("timer_end_step", size, operation="StepTimer.end_step")
 
     def close(self) -> None:
         """Leave the summary for ``ddprun --report``; takes some seconds at most."""

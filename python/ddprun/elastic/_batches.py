@@ -13,10 +13,9 @@ from .._arguments import number as a_number
 from .._arguments import seed as bits_of
 from .._arguments import whole
 from .._c_api import LAST_CONTINUES, LAST_DROPPED, LAST_SMALLER, BatchOptions, DataSet
+from .._core import Handle, check, create
 from .._errors import BadArgument
-from .._handle import _Handle, _open
 from .._library import library
-from .._status import _check
 
 _LAST = {"smaller": LAST_SMALLER, "dropped": LAST_DROPPED, "continues": LAST_CONTINUES}
 _WHOLE = -1  # Instead of a shard: the whole batch.
@@ -84,7 +83,7 @@ def _sets_of(sets: Sets) -> list[tuple[int, int]]:
     ]
 
 
-class GlobalBatches(_Handle):
+class GlobalBatches(Handle):
     """The batches of a run. Each index is in exactly one step of each epoch of its data set.
 
     sets: the length of the data set in samples, or for several of them a list of pairs
@@ -99,6 +98,10 @@ class GlobalBatches(_Handle):
 
     Immutable; usable from any thread.
     """
+
+    _what = "batches"
+    _is_memory = True
+    _ends_at_exit = False  # Another thread may use it until the end.
 
     def __init__(
         self,
@@ -120,12 +123,8 @@ class GlobalBatches(_Handle):
             whole(global_batch, "global_batch"), bits_of(seed), a_number(shards, "shards"), shuffle,
             _LAST[last], 0,
         )  # fmt: skip
-        handle = ctypes.c_void_p()
-        status = library().ddprun_batches_create(ctypes.byref(options), ctypes.byref(handle))
-        _check(status, "GlobalBatches", -1)
-        assert handle.value is not None
-        super().__init__(handle.value, library().ddprun_batches_destroy)
-        _open.discard(self)  # Another thread may use it until the end.
+        handle = create("batches_create", ctypes.byref(options), operation="GlobalBatches")
+        super().__init__(handle, library().ddprun_batches_destroy)
         self.shards = int(shards)
         """Parts of each batch."""
         self.sets = len(pairs)
@@ -153,21 +152,14 @@ class GlobalBatches(_Handle):
     def _samples(self, step: int, number: int) -> Shard:
         step, number = whole(step, "step"), a_number(number, "the shard")
         first, count = ctypes.c_void_p(), ctypes.c_size_t()
-        status = library().ddprun_batches_samples(
-            self._live("batches"), step, number, ctypes.byref(first), ctypes.byref(count)
-        )
-        _check(status, "GlobalBatches", -1)
+        places = ctypes.byref(first), ctypes.byref(count)
+        self._call("batches_samples", step, number, *places, operation="GlobalBatches")
         return Shard(step, number, first.value, count.value)
 
     def _count(self, what: str, *arguments: int) -> int:
         count = ctypes.c_int64()
-        function = getattr(library(), "ddprun_batches_" + what)
-        status = function(self._live("batches"), *arguments, ctypes.byref(count))
-        _check(status, "GlobalBatches", -1)
+        self._call("batches_" + what, *arguments, ctypes.byref(count), operation="GlobalBatches")
         return count.value
-
-    def _live(self, what: str) -> int:
-        return self._handle  # Of any process: there is nothing but memory behind it.
 
 
 def shards_of(rank: int, world_size: int, shards: int) -> range:
@@ -180,7 +172,7 @@ def shards_of(rank: int, world_size: int, shards: int) -> range:
         ctypes.byref(first),
         ctypes.byref(count),
     )
-    _check(status, "shards_of", rank)
+    check(status, "shards_of", rank)
     return range(first.value, first.value + count.value)
 
 

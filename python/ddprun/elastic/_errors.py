@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import _core
 from .._c_api import ABORTED, MEMBERSHIP_CHANGED, PEER_LOST, UNREACHABLE
 from .._errors import BY_STATUS, Error, restored
 from .._library import library
-from .._status import _check, _host
 
 # The kinds of failure of which a lost rank may be the reason.
 _MAY_BE_A_LOST_RANK = frozenset((UNREACHABLE, PEER_LOST, ABORTED, MEMBERSHIP_CHANGED))
@@ -51,10 +51,10 @@ class MembershipChanged(BaseException):
 def membership_changed(status: int, operation: str, rank: int) -> MembershipChanged:
     """Make the exception for the last call of this thread, which failed with `status`."""
     return MembershipChanged(
-        library().ddprun_last_error().decode(errors="replace"),
+        _core.last_message(),
         status=status,
         rank=rank,
-        host=_host(),
+        host=_core.host_name(),
         operation=operation,
         peer=library().ddprun_last_error_peer(),
     )
@@ -66,7 +66,7 @@ def check(status: int, operation: str, rank: int, group: Any = None) -> None:
         error = membership_changed(status, operation, rank)
         group._report(error)
         raise error
-    _check(status, operation, rank)
+    _core.check(status, operation, rank)
 
 
 def status_of(error: BaseException) -> int:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._arguments import number
+from .._core import Handle, Work
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handle import _Handle, _open
 from .._library import library
-from .._works import Work
 from ._errors import MembershipChanged, check
 
 
@@ -26,8 +25,8 @@ class StepWork(Work):
         super().__init__(handle, lent, group.rank, operation)
         self._group = group
 
-    def _settle(self, status: int) -> None:
-        check(status, self._operation, self._rank, self._group)
+    def _settle(self, status: int, operation: str) -> None:
+        check(status, operation, self._rank, self._group)
 
 
 class StepGroup(ProcessGroup):
@@ -36,6 +35,8 @@ class StepGroup(ProcessGroup):
     Also a part of such a group, by :meth:`split`.
     """
 
+    _ends_at_exit = False  # It ends with its step, or with the process.
+
     def __init__(
         self,
         handle: int,
@@ -43,8 +44,7 @@ class StepGroup(ProcessGroup):
         step: int | None = None,
         whole: StepGroup | None = None,
     ) -> None:
-        _Handle.__init__(self, handle, library().ddprun_group_destroy if whole else _keep)
-        _open.discard(self)  # It ends with its step, or with the process.
+        Handle.__init__(self, handle, library().ddprun_group_destroy if whole else _keep)
         self._step = step  # The library's; None between steps.
         self._whole = whole  # None: this is it, and the library's.
         self._parts: list[StepGroup] = []
@@ -89,12 +89,12 @@ class StepGroup(ProcessGroup):
         if self._whole is not None:
             self._whole._report(error)
 
-    def _live(self, what: str) -> int:
+    def _live(self) -> int:
         if not self._finalizer.alive:
             raise BadArgument("this group has ended with its step; use that of the present step")
         if self._step is not None:
             library().ddprun_step_group(self._step)  # The shard that was computed is complete.
-        return super()._live(what)
+        return super()._live()
 
     def _settle(self, status: int, operation: str) -> None:
         check(status, operation, self._rank, self)

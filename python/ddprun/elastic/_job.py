@@ -10,12 +10,12 @@ from typing import Any, Callable, NamedTuple
 from .._arguments import count, milliseconds, text, text_or_none, whole
 from .._c_api import U8, Apply, Buffer, InitOptions, JobCounters, JobOptions
 from .._callbacks import Functions as Callbacks
+from .._core import Handle, create
+from .._core import check as check_status
 from .._crash import report_crashes
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handle import _Handle, _open
 from .._library import library
-from .._status import _check
 from ._calls import Calls
 from ._errors import MembershipChanged, check
 from ._group import StepGroup
@@ -39,7 +39,7 @@ class Counters(NamedTuple):
     """Seconds from the last commit before each change to the first call of the body after it."""
 
 
-class Job(_Handle):
+class Job(Handle):
     """A training loop whose ranks may come and go while their processes stay.
 
     ::
@@ -74,6 +74,9 @@ class Job(_Handle):
     backend, init_timeout, op_timeout: of each round's group, see :func:`ddprun.init`; in seconds.
     """
 
+    _what = "job"
+    _ends_at_exit = False  # The end of the process is more exact than the end of its link.
+
     def __init__(
         self,
         *,
@@ -101,13 +104,9 @@ class Job(_Handle):
             min_world,
             whole(check_every, "check_every"),
         )
-        handle = ctypes.c_void_p()
         report_crashes()
-        status = library().ddprun_job_create_with(ctypes.byref(options), ctypes.byref(handle))
-        _check(status, "Job", -1)
-        assert handle.value is not None
-        super().__init__(handle.value, library().ddprun_job_destroy)
-        _open.discard(self)  # At exit the process's end says more than that of its link.
+        handle = create("job_create_with", ctypes.byref(options), operation="Job")
+        super().__init__(handle, library().ddprun_job_destroy)
         self._calls = Calls()
         self._kept: list[Array] = []
         self._functions: list[Callbacks] = []  # That the library holds.
@@ -151,9 +150,7 @@ class Job(_Handle):
         Without this call the first round begins with the kept state of rank 0. If a later
         :meth:`run` is for fewer steps, none runs, and rank 0 prints a line that says so.
         """
-        _check(
-            library().ddprun_job_resume(self._live("job"), count(step, "step")), "Job.resume", -1
-        )
+        self._call("job_resume", count(step, "step"), operation="Job.resume")
 
     def between(self, every: int, body: Callable[[ProcessGroup], Any]) -> Job:
         """Call ``body(group)`` whenever a multiple of `every` steps is committed.
@@ -173,10 +170,8 @@ class Job(_Handle):
 
         functions = Callbacks(between=lambda handle: self._calls.guard(call, handle))
         self._functions.append(functions)
-        status = library().ddprun_job_between(
-            self._live("job"), whole(every, "every"), functions.of("between"), functions.user
-        )
-        _check(status, "Job.between", -1)
+        own = functions.of("between"), functions.user
+        self._call("job_between", whole(every, "every"), *own, operation="Job.between")
         return self
 
     def run(self, steps: int, body: Callable[[Step], Any]) -> None:
@@ -200,14 +195,14 @@ class Job(_Handle):
 
         limit = count(steps, "steps")
         functions = Callbacks(body=lambda handle: self._calls.guard(call, handle))
-        with self._use("job") as job:
+        with self._use() as job:
             status = library().ddprun_job_run(job, limit, functions.of("body"), functions.user)
             self._raise(status, "Job.run")
 
     @property
     def committed(self) -> int:
         """The number of steps that are committed."""
-        return int(library().ddprun_job_committed(self._live("job")))
+        return int(self._ask("job_committed"))
 
     @property
     def rank(self) -> int:
@@ -215,19 +210,18 @@ class Job(_Handle):
 
         -1 before the first round. A process that has joined after the last step has a rank, too.
         """
-        return int(library().ddprun_job_rank(self._live("job")))
+        return int(self._ask("job_rank"))
 
     @property
     def world_size(self) -> int:
         """The number of ranks in that round; 0 before the first."""
-        return int(library().ddprun_job_world_size(self._live("job")))
+        return int(self._ask("job_world_size"))
 
     @property
     def counters(self) -> Counters:
         """Rounds, repeated steps, and what they cost."""
         found = JobCounters(ctypes.sizeof(JobCounters))
-        status = library().ddprun_job_counters_of(self._live("job"), ctypes.byref(found))
-        _check(status, "Job.counters", -1)
+        self._call("job_counters_of", ctypes.byref(found), operation="Job.counters")
         return Counters(
             found.rounds,
             found.planned,
@@ -251,23 +245,21 @@ class Job(_Handle):
 
     def _keep_array(self, array: Array) -> None:
         buffer = Buffer(ctypes.sizeof(Buffer), array.address, array.bytes, U8, 0)
-        status = library().ddprun_job_keep(
-            self._live("job"), text(array.name, "the name"), ctypes.byref(buffer)
-        )
-        _check(status, "Job.keep", -1)
+        name = text(array.name, "the name")
+        self._call("job_keep", name, ctypes.byref(buffer), operation="Job.keep")
         self._kept.append(array)
 
     def _keep_functions(self, kept: Functions) -> None:
         functions = self._calls.of_state(kept.save, kept.load)
         self._functions.append(functions)
-        status = library().ddprun_job_keep_state(
-            self._live("job"),
+        self._call(
+            "job_keep_state",
             text(kept.name, "the name"),
             functions.of("save"),
             functions.of("load"),
             functions.user,
+            operation="Job.keep",
         )
-        _check(status, "Job.keep", -1)
 
     def _require_kept_in_place(self) -> None:
         for array in self._kept:
@@ -308,4 +300,4 @@ class Job(_Handle):
             raise raised.as_error() from raised
         if raised is not None:
             raise raised
-        _check(status, operation, -1)
+        check_status(status, operation)

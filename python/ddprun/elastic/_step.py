@@ -117,7 +117,7 @@ class Step:
         first, count = ctypes.c_void_p(), ctypes.c_size_t()
         status = library().ddprun_step_samples(
             self._live(),
-            batches._live("batches"),
+            batches._live(),
             number,
             ctypes.byref(first),
             ctypes.byref(count),

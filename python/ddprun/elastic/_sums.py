@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 from .._arguments import seed, whole
 from .._buffers import _view_of
 from .._c_api import SUMS_GOOD, SUMS_NOT_FINITE, SUMS_OVER, SumOptions, SumResult
+from .._core import Handle, create
 from .._errors import BadArgument
 from .._group import ProcessGroup
-from .._handle import _Handle
 from .._library import library
-from .._status import _check
-from ._errors import check
 
 _ELEMENTS_MAX = 2**48  # Of a tensor; more than any memory holds.
 _KINDS = {SUMS_GOOD: "good", SUMS_OVER: "over", SUMS_NOT_FINITE: "not_finite"}
@@ -53,7 +51,7 @@ def _address_of(array: Any, count: int, *, writable: bool) -> tuple[int | None, 
     return ctypes.addressof(place), place
 
 
-class GradientSums(_Handle):
+class GradientSums(Handle):
     """Sums of gradients over shards and ranks, with the same bits for any number of ranks.
 
     ::
@@ -79,36 +77,30 @@ class GradientSums(_Handle):
     on.
     """
 
+    _what = "sums"
+
     def __init__(self, sizes: Sequence[int], *, exact: bool = True, equal: int = 0) -> None:
         self.sizes = tuple(whole(size, "a size", 0, _ELEMENTS_MAX) for size in sizes)
         options = SumOptions(ctypes.sizeof(SumOptions), 0, seed(equal, "equal"), not exact, 0)
-        handle = ctypes.c_void_p()
-        status = library().ddprun_sums_create(
-            (ctypes.c_size_t * len(self.sizes))(*self.sizes),
-            len(self.sizes),
-            ctypes.byref(options),
-            ctypes.byref(handle),
+        lengths = (ctypes.c_size_t * len(self.sizes))(*self.sizes)
+        handle = create(
+            "sums_create", lengths, len(lengths), ctypes.byref(options), operation="GradientSums"
         )
-        _check(status, "GradientSums", -1)
-        assert handle.value is not None
-        super().__init__(handle.value, library().ddprun_sums_destroy)
+        super().__init__(handle, library().ddprun_sums_destroy)
 
     def use(self, group: ProcessGroup) -> None:
         """Allocate the sums in the memory of `group`; collective."""
-        with self._use("sums") as sums, group._use("group") as handle:
-            status = library().ddprun_sums_use(sums, handle)
-            check(status, "GradientSums.use", group.rank, group)
+        self._call("sums_use", operation="GradientSums.use", group=group)
 
     def begin(self) -> None:
         """Start a step, or start it again."""
-        _check(library().ddprun_sums_begin(self._live("sums")), "GradientSums.begin", -1)
+        self._call("sums_begin", operation="GradientSums.begin")
 
     def add(self, gradients: Sequence[Any]) -> None:
         """Add one shard's gradients, an array for each tensor, None where it has no gradient."""
         addresses, held = self._addresses(gradients, writable=False)
-        status = library().ddprun_sums_add(self._live("sums"), addresses)
+        self._call("sums_add", addresses, operation="GradientSums.add")
         del held
-        _check(status, "GradientSums.add", -1)
 
     def reduce(
         self, group: ProcessGroup, out: Sequence[Any], *, divide_by: float = 1.0, note: int = 0
@@ -119,31 +111,32 @@ class GradientSums(_Handle):
         """
         addresses, held = self._addresses(out, writable=True)
         found = SumResult(ctypes.sizeof(SumResult))
-        with self._use("sums") as sums, group._use("group") as handle:
-            status = library().ddprun_sums_reduce(
-                sums, handle, addresses, divide_by, whole(note, "note"), ctypes.byref(found)
-            )
-            check(status, "GradientSums.reduce", group.rank, group)
+        self._call(
+            "sums_reduce",
+            addresses,
+            divide_by,
+            whole(note, "note"),
+            ctypes.byref(found),
+            operation="GradientSums.reduce",
+            group=group,
+        )
         del held
         return Sum(_KINDS[found.kind], found.note, found.shards, found.tensor)
 
     def commit(self) -> None:
         """Keep the units of :meth:`reduce`: for every committed step, and only then."""
-        _check(library().ddprun_sums_commit(self._live("sums")), "GradientSums.commit", -1)
+        self._call("sums_commit", operation="GradientSums.commit")
 
     def state(self) -> bytes:
         """Return the units of the committed steps: for ``job.keep_state()`` and checkpoints."""
         state, size = ctypes.c_void_p(), ctypes.c_size_t()
-        status = library().ddprun_sums_state(
-            self._live("sums"), ctypes.byref(state), ctypes.byref(size)
-        )
-        _check(status, "GradientSums.state", -1)
+        places = ctypes.byref(state), ctypes.byref(size)
+        self._call("sums_state", *places, operation="GradientSums.state")
         return ctypes.string_at(state.value, size.value) if state.value else b""
 
     def restore(self, state: bytes) -> None:
         """Restore a result of :meth:`state` for the same sizes."""
-        status = library().ddprun_sums_restore(self._live("sums"), state, len(state))
-        _check(status, "GradientSums.restore", -1)
+        self._call("sums_restore", state, len(state), operation="GradientSums.restore")
 
     def _addresses(self, arrays: Sequence[Any], *, writable: bool) -> tuple[Any, list[Any]]:
         if len(arrays) != len(self.sizes):

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from .._c_api import RECV, TIMED_OUT
+from .._core import own_locks
 from . import _forward
 from ._engine import Engine
 from ._errors import bad_argument, error
-from ._fork import own_locks
 from ._tensors import Lending, check
 from ._works import WorkBase, milliseconds
 
@@ -119,7 +119,7 @@ class Posts:
         self._waiting: list[tuple[int, int, AnySourceWork]] = []  # source or -1, tag, work
 
     def make_locks(self) -> None:
-        """Make the lock; see _fork.py."""
+        """Make the lock; see _core.own_locks()."""
         self._lock = threading.Lock()
 
     def is_posted(self, source: int, tag: int) -> bool:

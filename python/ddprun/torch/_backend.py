@@ -7,9 +7,6 @@ methods changed, too. Nothing here computes: calls go to the C interface.
 from __future__ import annotations
 
 import atexit
-import os
-import sys
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -18,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from .._c_api import RECV, SEND, TIMED_OUT
-from .._handle import EXIT_LIMIT_S
+from .._core import leave
 from ._any_source import Posts
 from ._collectives import Collectives
 from ._engine import NAMES, Engine
@@ -179,6 +176,20 @@ class DdprunBackend(Collectives, _Base):
         self._engine.close()
         _alive.pop(id(self), None)
 
+    # At exit.
+
+    _is_last = False
+
+    @property
+    def _pid(self) -> int:
+        return self._engine._pid
+
+    def _complete(self, until: float) -> None:
+        self._engine._complete(until)
+
+    def _destroy(self) -> None:
+        self.shutdown()
+
     # What torch asks about. Its own answers to these call themselves for a class of Python.
 
     @property
@@ -243,12 +254,6 @@ def make(
 
 
 @atexit.register
-def _leave() -> None:
-    """Leave in order. After an uncaught exception leave at once: peers then see a lost rank."""
-    if getattr(sys, "last_value", None) is None:
-        until = time.monotonic() + EXIT_LIMIT_S
-        own = [backend for backend in _alive.values() if backend._engine.pid == os.getpid()]
-        for backend in own:
-            backend._engine.complete(until)
-            backend.shutdown()
+def _leave_all() -> None:
+    leave(list(_alive.values()))
     waiter.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -12,10 +13,9 @@ from typing import Any
 from .. import _c_api
 from .._c_api import ABORTED, Buffer, Call
 from .._callbacks import take_dropped
-from .._handle import left_ms, warn
+from .._core import Handle, complete_group, own_locks, warn_of_abort
 from .._library import library
 from ._errors import DdprunError, error, last_error
-from ._fork import own_locks
 from ._tensors import TYPES, Lending, describe, is_plain
 from ._waiter import waiter
 from ._works import EndedWork, OperationWork, forget_dropped
@@ -37,24 +37,23 @@ NAMES: dict[int, str] = {getattr(_c_api, name.upper()): name for name in _OPERAT
 
 OTHERS_LIMIT_S = 1.0  # At exit, for the blocking calls of other threads, such as a daemon thread's.
 
-_CALL_SIZE = ctypes.sizeof(Call)
 
+class Engine(Handle):
+    """A group. All calls may come from any thread; one operation at a time is issued."""
 
-class Engine:
-    """A group. All calls may come from any thread; one at a time is inside the library."""
+    _what = "process group"
+    _ends_at_exit = False  # Its backend leaves it.
 
     def __init__(self, handle: int, rank: int, size: int, timeout_ms: int, keep: Any) -> None:
-        self.rank = rank
+        super().__init__(handle, library().ddprun_group_destroy)
+        self.rank = self._rank = rank
         self.size = size
         self.timeout_ms = timeout_ms
-        self.pid = os.getpid()
         self.count = 0  # Operations so far.
-        self._handle: int | None = handle
         self._keep = keep  # The store's functions, for the group, its works and memory.
         self._submit = library().ddprun_submit
-        self._call = Call()
-        self._call.size = _CALL_SIZE
-        self._call_at = ctypes.byref(self._call)
+        self._described = Call(size=ctypes.sizeof(Call))  # The call that is issued.
+        self._described_at = ctypes.byref(self._described)
         self._one = (Buffer * 1)()  # The array of in_place().
         self._one_at = ctypes.cast(self._one, ctypes.POINTER(Buffer))
         self._work = ctypes.c_void_p()
@@ -66,17 +65,16 @@ class Engine:
         self._ended = EndedWork()
 
     def make_locks(self) -> None:
-        """Make the locks; see _fork.py."""
+        """Make the locks; see _core.own_locks()."""
         self._lock = threading.Lock()
         self._closes = threading.RLock()
-        self._ends = threading.Lock()  # Held while the handle is freed, or used without `_lock`.
         for work in self._pending.values():
             work.make_locks()
 
     @property
     def is_open(self) -> bool:
         """Whether the group can be used."""
-        return self._handle is not None
+        return not self._is_closed
 
     def in_place(
         self, operation: int, tensor: Any, op: int, root: int, timeout_ms: int, *, waits: bool
@@ -96,7 +94,7 @@ class Engine:
                 waits=waits,
             )
         with self._lock:
-            call = self._call
+            call = self._described
             describe(self._one[0], tensor)
             call.in_, call.ins = None, 0
             call.out, call.outs = self._one_at, 1
@@ -125,7 +123,7 @@ class Engine:
         """Carry out an operation; return its work. `waits`: it has ended on return."""
         after = lending.after()
         with self._lock:
-            call = self._call
+            call = self._described
             call.in_, call.ins = (ins, len(ins)) if ins else (None, 0)
             call.out, call.outs = (outs, len(outs)) if outs else (None, 0)
             call.operation, call.op, call.factor = operation, op, factor
@@ -138,14 +136,14 @@ class Engine:
         return self._ended
 
     def _issue(self, *, waits: bool) -> int | None:
-        """Make the call in `_call`, under the lock; return the work, or None if it has ended."""
-        call = self._call
-        if self._handle is None:
+        """Issue `_described`, under the lock; return the work, or None if it has ended."""
+        call = self._described
+        if self._is_closed:
             raise self._closed(NAMES[call.operation])
         if call.timeout_ms == 0:
             call.timeout_ms = self.timeout_ms
         self.count += 1
-        status = self._submit(self._handle, self._call_at, None if waits else self._work_at)
+        status = self._submit(self._handle, self._described_at, None if waits else self._work_at)
         if status != 0:
             raise take_dropped() or last_error(NAMES[call.operation])
         return None if waits else self._work.value
@@ -169,13 +167,22 @@ class Engine:
             work.finish()
         forget_dropped()
 
-    def _closed(self, operation: str) -> DdprunError:
+    def _closed(self, operation: str = "call") -> DdprunError:
         return error(
             ABORTED,
             f"{operation}: the process group was destroyed or aborted",
             operation=operation,
             rank=self.rank,
         )
+
+    def _live(self) -> int:
+        if self._is_closed:
+            raise self._closed()
+        return self._handle  # In a child of fork() the library refuses it.
+
+    def _settle(self, status: int, operation: str) -> None:
+        if status != 0:
+            raise last_error(operation)
 
     def finish_ended(self) -> None:
         """Finish all works that have ended."""
@@ -191,12 +198,8 @@ class Engine:
         """Have works finished when they end, by the waiter's thread."""
         if self._descriptor < 0:
             descriptor = ctypes.c_int(-1)
-            with self._ends:
-                status = library().ddprun_group_completion_fd(
-                    self._handle, ctypes.byref(descriptor)
-                )
-            if status != 0:
-                raise last_error("get_future")
+            place = ctypes.byref(descriptor)
+            self._call("group_completion_fd", place, operation="get_future")
             self._descriptor = descriptor.value
         waiter.watch(self, self._descriptor)
 
@@ -204,39 +207,30 @@ class Engine:
         """Return the address and the handle of memory that the ranks of a host share."""
         data, memory = ctypes.c_void_p(), ctypes.c_void_p()
         with self._lock:
-            if self._handle is None:
+            if self._is_closed:
                 raise self._closed("allocate")
-            status = library().ddprun_allocate(
-                self._handle, size, ctypes.byref(data), ctypes.byref(memory)
-            )
-        if status != 0:
-            raise last_error("allocate")
+            self._call("allocate", size, ctypes.byref(data), ctypes.byref(memory))
         return data.value or 0, memory.value or 0
 
     def transport(self) -> str:
         """Return the transport between the ranks: shm, cpu, gloo or self."""
-        with self._ends:
-            if self._handle is None:
-                return "closed"
-            return str(library().ddprun_backend(self._handle).decode())
+        with contextlib.suppress(DdprunError):
+            return str(self._ask("backend").decode())
+        return "closed"
 
     def abort(self) -> None:
         """End all operations of this rank at once, from any thread."""
-        with self._ends:
-            if self._handle is not None and os.getpid() == self.pid:
-                library().ddprun_group_abort(self._handle)
+        if os.getpid() == self._pid:
+            with contextlib.suppress(DdprunError), self._use() as group:
+                library().ddprun_group_abort(group)
 
-    def complete(self, until: float) -> None:
-        """At exit, complete what is under way, if it ends in time, and end all else."""
-        with self._ends:
-            if self._handle is None or os.getpid() != self.pid:
-                return
+    def _complete(self, until: float) -> None:
+        with contextlib.suppress(DdprunError), self._use() as group:
             if self._is_left(until):
-                if library().ddprun_group_shutdown(self._handle, left_ms(until)) != 0:
-                    warn(self.rank)
+                complete_group(group, until, self.rank)
             else:
-                library().ddprun_group_abort(self._handle)
-                warn(self.rank)
+                library().ddprun_group_abort(group)
+                warn_of_abort(self.rank)
 
     def _is_left(self, until: float) -> bool:
         """Whether no other thread stays in a blocking call, which may wait for a lost peer."""
@@ -249,16 +243,16 @@ class Engine:
     def close(self) -> None:
         """Complete what is under way, within the group's time limit, and leave."""
         with self._closes:
-            handle = self._handle
-            if handle is None or os.getpid() != self.pid:
-                self._handle = None
+            if self._is_closed:
                 return
-            library().ddprun_group_shutdown(handle, self.timeout_ms)
-            with self._lock, self._ends:
-                self._handle = None
-            self.finish_ended()
-            waiter.drop(self._descriptor)
-            library().ddprun_group_destroy(handle)
+            if os.getpid() == self._pid:
+                # Outside of `_lock`: a blocking call of another thread ends by this.
+                library().ddprun_group_shutdown(self._handle, self.timeout_ms)
+                with self._lock:
+                    self._is_closed = True
+                self.finish_ended()
+                waiter.drop(self._descriptor)
+            self._destroy()
         dropped = take_dropped()  # By the store's functions.
         if dropped is not None:
             raise dropped

@@ -9,8 +9,9 @@ import torch.distributed as dist
 
 from .. import _c_api
 from .._c_api import BAD_ARGUMENT, MISSING_MAX, TIMED_OUT, ErrorInfo
+from .._core import last_message
 from .._errors import BY_STATUS, Error, restored
-from .._library import foreign, is_foreign, library
+from .._library import foreign, library
 
 # torch 1.13 has no class of its own for this.
 _Base: Any = getattr(dist, "DistBackendError", type("DistBackendError", (), {}))
@@ -104,8 +105,8 @@ def error_of(info: ErrorInfo, operation: str = "") -> DdprunError:
 
 def last_error(operation: str = "") -> DdprunError:
     """Make the exception for the last call of this thread, which failed."""
+    last_message()  # Raises for a library that is not of this release.
     info = new_info()
-    status = library().ddprun_last_error_info(ctypes.byref(info))
-    if status != 0 or is_foreign(info.message.decode(errors="replace")):
+    if library().ddprun_last_error_info(ctypes.byref(info)) != 0:
         raise foreign()
     return error_of(info, operation)

@@ -155,7 +155,7 @@ class DispatchingBackend(DdprunBackend):
 
     def _end_nccl(self, *names: str) -> None:
         """Call the method that this torch has under one of these names; 1.13 has none."""
-        if os.getpid() != self._engine.pid:
+        if os.getpid() != self._engine._pid:
             return  # Its connections are those of the parent of this child of fork().
         for end in [getattr(self._made, name) for name in names if hasattr(self._made, name)][:1]:
             end()

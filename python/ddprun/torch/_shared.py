@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .._handle import shared_memory
+from .._core import shared_memory
 from ._backend import DdprunBackend
 from ._errors import bad_argument
 

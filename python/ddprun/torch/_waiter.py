@@ -8,7 +8,7 @@ import select
 import threading
 from typing import Protocol
 
-from ._fork import own_locks
+from .._core import own_locks
 
 
 class Watched(Protocol):
@@ -30,7 +30,7 @@ class Waiter:
         self._stops = False
 
     def make_locks(self) -> None:
-        """Make the lock; see _fork.py."""
+        """Make the lock; see _core.own_locks()."""
         self._lock = threading.Lock()
 
     def watch(self, engine: Watched, descriptor: int) -> None:

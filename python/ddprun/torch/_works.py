@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any, Callable, Protocol
 import torch
 
 from .._c_api import TIMED_OUT
+from .._core import destroy_in, wait_for
 from .._library import library
 from . import _forward
 from ._errors import error, error_of, last_error, new_info
@@ -77,7 +77,7 @@ class Issuer(Protocol):
     """What a work needs of the engine that has issued it."""
 
     rank: int
-    pid: int
+    _pid: int
 
     def forget(self, work: OperationWork) -> None:
         """Keep a finished work no longer."""
@@ -116,7 +116,7 @@ class OperationWork(WorkBase):
         hold(self)
 
     def make_locks(self) -> None:
-        """Make the lock; see _fork.py."""
+        """Make the lock; see _core.own_locks()."""
         self._lock = threading.Lock()
 
     def finish(self) -> None:
@@ -124,7 +124,7 @@ class OperationWork(WorkBase):
         with self._lock:
             if self._finished:
                 return
-            status = library().ddprun_work_wait(self._handle)
+            _, status = wait_for(self._handle, None)
             if status != 0:
                 info = new_info()
                 library().ddprun_work_error(self._handle, ctypes.byref(info))
@@ -158,26 +158,22 @@ class OperationWork(WorkBase):
         """Wait for the end, at most `timeout` if that is given, and raise what went wrong."""
         if not self._finished:
             limit = milliseconds(timeout)
-            if limit:
-                self._wait_for(limit)
-            else:
-                library().ddprun_work_wait(self._handle)  # finish() finds the error.
+            has_ended, _ = wait_for(self._handle, limit or None)  # finish() finds the error.
+            if not has_ended:
+                raise self._late(limit)
             self.finish()
         release(self)
         self._outcome()
         return True
 
-    def _wait_for(self, limit: int) -> None:
-        done = ctypes.c_int(0)
-        status = library().ddprun_work_wait_for(self._handle, limit, ctypes.byref(done))
-        if status == 0 and not done.value:
-            raise error(
-                TIMED_OUT,
-                f"{self._operation} did not end within the timeout of {limit} ms given to wait(); "
-                "it continues",
-                operation=self._operation,
-                rank=self._engine.rank,
-            )
+    def _late(self, limit_ms: int) -> Exception:
+        return error(
+            TIMED_OUT,
+            f"{self._operation} did not end within the timeout of {limit_ms} ms given to wait(); "
+            "it continues",
+            operation=self._operation,
+            rank=self._engine.rank,
+        )
 
     def get_future(self) -> Any:
         """Return a future of the list of output tensors."""
@@ -239,9 +235,8 @@ class OperationWork(WorkBase):
     _source_rank = source_rank
 
     def __del__(self) -> None:
-        # In a child of fork() the threads behind the handle are missing.
-        if self._finished and os.getpid() == self._engine.pid:
-            library().ddprun_work_destroy(self._handle)
+        if self._finished:
+            destroy_in(self._engine._pid, library().ddprun_work_destroy, self._handle)
 
 
 class EndedWork(WorkBase):
