@@ -26,6 +26,7 @@ from importlib import metadata as _metadata
 
 from . import elastic
 from ._core import Work
+from ._crash import install_crash_report
 from ._errors import (
     Aborted,
     BadArgument,
@@ -54,7 +55,6 @@ from ._sdk._checkpoint import (
     load_latest,
 )
 from ._sdk._metrics import Metric, Metrics
-from ._sdk._process import install_crash_report
 from ._sdk._sampler import DistributedSampler
 from ._sdk._store import Store
 from ._sdk._training import StepTimer, clip_grad_norm

@@ -1,10 +1,10 @@
-"""Functions of the program that the library calls: none counts as done that did not run to its end.
+"""Functions of the program that the library calls; one that was cut short counts as failed.
 
 An exception that reaches ctypes is printed, and the library gets any number instead of a result. A
-signal that comes while the library waits is such a case: Python calls its handler when the next
-function begins, before the first statement. So results go through memory that says "failed" until
-the function has ended (ddprun/c/c_functions.h), and what ctypes drops is kept for the caller of the
-library.
+signal that arrives while the library waits is such a case: Python calls the handler when the next
+function begins, before its first statement. So results go through memory that means "failed" until
+the function has ended (ddprun/c/c_functions.h), and an exception that ctypes drops is kept for the
+caller of the library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IS_LAST = ("body", "between")  # Of these the place of the result is the last a
 
 
 class _Dropped(threading.local):
-    """Of a thread, and gone with it: the system gives its number to another one."""
+    """One thread's exception. It goes with the thread, whose number the system uses again."""
 
     exception: BaseException | None = None
 
@@ -35,7 +35,7 @@ _dropped = _Dropped()
 
 
 def _entry(function: Callable[..., int], at: int) -> Callable[..., int]:
-    """Return `function`, which returns its result, as one that is given a place for it."""
+    """Return a function that writes the result of `function` to the address it is given."""
 
     def enter(*arguments: Any) -> int:
         place = arguments[at]
@@ -103,5 +103,5 @@ def take_dropped() -> BaseException | None:
 
 
 def not_ended() -> Error:
-    """Return the exception for NOT_ENDED, if it is not known why."""
+    """Return the exception for NOT_ENDED without a known cause."""
     return Error("a function of the program did not run to its end; Python has printed why")

@@ -40,3 +40,11 @@ def report_crashes() -> None:
         library().ddprun_install_crash_report_before()
     else:
         library().ddprun_install_crash_report()
+
+
+def install_crash_report() -> None:
+    """Let a crash (SIGSEGV, SIGABRT and the like) leave its stack for ddprun's verdict.
+
+    :func:`ddprun.init` does this in workers; called first, it covers what crashes before.
+    """
+    library().ddprun_install_crash_report()

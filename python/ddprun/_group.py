@@ -116,8 +116,8 @@ class ProcessGroup(Collectives):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Peers would wait for operations that this rank does not reach any more; its end shows
-        # them that it is lost, and the launcher who failed first.
+        # After an error peers would wait in close() for operations that this rank never reaches.
+        # The end of the process shows peers that the rank is lost, and the launcher which failed.
         if error is None:
             self.close()
 
@@ -142,7 +142,7 @@ class ProcessGroup(Collectives):
 
 
 def _check_seat(rank: int, world_size: int) -> None:
-    """Refuse what the library would take for the default, by which the environment says it."""
+    """Refuse a rank and world size that the library would take for those of the environment."""
     if number(world_size, "world_size") < 0:
         raise BadArgument(f"world_size must not be negative, as {world_size} is")
     if world_size == 0 and number(rank, "rank") != -1:

@@ -1,4 +1,4 @@
-"""Who the ranks of a group are, and the small things that they tell each other."""
+"""The ranks of a group, and the small values that they exchange."""
 
 from __future__ import annotations
 

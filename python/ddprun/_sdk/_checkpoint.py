@@ -9,13 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Callable, NamedTuple, Union
 
 from .._arguments import long_number, number, text
-from .._buffers import lend
+from .._buffers import ELEMENT_TYPES, lend
 from .._c_api import CheckpointPiece
 from .._core import Handle, check, create
 from .._errors import BadArgument, Error
 from .._group import ProcessGroup
 from .._library import library
-from .._types import ELEMENT_TYPES
 
 Folder = Union[str, "os.PathLike[str]"]
 

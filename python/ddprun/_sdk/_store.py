@@ -1,4 +1,4 @@
-"""The job's key-value store: what ranks tell each other outside collectives."""
+"""The job's key-value store: small values that ranks exchange outside collectives."""
 
 from __future__ import annotations
 

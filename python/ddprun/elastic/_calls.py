@@ -12,13 +12,14 @@ from ._errors import MembershipChanged, status_of
 class Calls:
     """Calls functions of the program for the library, and keeps what they raise.
 
-    An exception cannot pass through the library: it is told a status, by which it decides whether
-    the round is over, and :meth:`take` returns the exception if it passes on that status.
+    An exception cannot pass through the library. The library receives a status instead, by which
+    it decides whether the round is over, and :meth:`take` returns the exception if the library
+    passes on that status.
     """
 
     def __init__(self) -> None:
         self._raised: BaseException | None = None
-        self._status = 0  # What the library was told of it.
+        self._status = 0  # What the library received for it.
         self._saved = b""  # What it reads until its next call.
 
     def guard(self, function: Callable[..., Any], *arguments: Any) -> int:

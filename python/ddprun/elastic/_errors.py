@@ -11,7 +11,7 @@ from .._library import library
 
 # The kinds of failure of which a lost rank may be the reason.
 _MAY_BE_A_LOST_RANK = frozenset((UNREACHABLE, PEER_LOST, ABORTED, MEMBERSHIP_CHANGED))
-_OTHERS_OWN = -1  # What a function returns whose exception is not one of the library.
+_OTHERS_OWN = -1  # The result of a function for an exception that is none of the library's.
 
 
 class MembershipChanged(BaseException):
@@ -41,7 +41,7 @@ class MembershipChanged(BaseException):
         return restored, (type(self), self.args), self.__dict__
 
     def as_error(self) -> Error:
-        """Return the exception for a job that nobody gives another round."""
+        """Return the exception for a job that gets no further round."""
         kind = BY_STATUS.get(self.status, Error)
         return kind(
             str(self), rank=self.rank, host=self.host, operation=self.operation, peer=self.peer

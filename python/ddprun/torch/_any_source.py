@@ -20,8 +20,9 @@ from .._core import own_locks
 from . import _forward
 from ._engine import Engine
 from ._errors import bad_argument, error
+from ._reductions import milliseconds
 from ._tensors import Lending, check
-from ._works import WorkBase, milliseconds
+from ._works import WorkBase
 
 _FOREVER_MS = 10**12  # Some decades.
 
@@ -49,7 +50,7 @@ class AnySourceWork(WorkBase):
             try:
                 with torch.no_grad():
                     self._tensor.detach().copy_(values.view_as(self._tensor))
-            except Exception as wrong:  # With the tensor, meanwhile. Whoever waits shall get it.
+            except Exception as wrong:  # With the tensor, meanwhile: wait() raises it.
                 self._error = wrong
         if self._timer is not None:
             self._timer.cancel()

@@ -21,10 +21,11 @@ from ._collectives import Collectives
 from ._engine import NAMES, Engine
 from ._errors import DdprunError, bad_argument, error
 from ._join import join
+from ._reductions import milliseconds
 from ._tensors import Lending
 from ._version import IS_BACKEND
 from ._waiter import waiter
-from ._works import EndedWork, milliseconds
+from ._works import EndedWork
 
 _c10d: Any = torch._C._distributed_c10d
 _Base: Any = _c10d.Backend if IS_BACKEND else dist.ProcessGroup
@@ -152,7 +153,7 @@ class DdprunBackend(Collectives, _Base):
                 f"Rank {self._engine.rank} successfully reached monitoredBarrier, but received "
                 f"errors while waiting for send/recv from rank 0: {failure}"
             )
-        # If another rank's deadline passed before, its error says because of whom.
+        # If another rank's deadline passed before, its error names the rank it waited for.
         missing = sorted(failure.missing) or ([failure.peer] if failure.peer >= 0 else [])
         if not missing:
             return f"Rank 0 timed out in monitoredBarrier: {failure}"

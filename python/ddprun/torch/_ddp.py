@@ -181,7 +181,7 @@ class DistributedDataParallel(torch.nn.Module):
         torch.autograd.Variable._execution_engine.queue_callback(self._finish_pass)
 
     def _abandon_pass(self) -> None:
-        """Drop a backward pass that an exception has ended, and that nobody finishes any more."""
+        """Drop a backward pass that an exception has ended; nothing finishes it."""
         self._is_in_pass = False
         for bucket in self._buckets:
             work, bucket.work = bucket.work, None

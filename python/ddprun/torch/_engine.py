@@ -71,11 +71,6 @@ class Engine(Handle):
         for work in self._pending.values():
             work.make_locks()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the group can be used."""
-        return not self._is_closed
-
     def in_place(
         self, operation: int, tensor: Any, op: int, root: int, timeout_ms: int, *, waits: bool
     ) -> Any:
@@ -160,7 +155,7 @@ class Engine(Handle):
         return work
 
     def _forget_ended(self) -> None:
-        """Finish what nobody has waited for, from the first on."""
+        """Finish works that the program has not waited for, from the first on."""
         for work in list(self._pending.values()):
             if not work.has_ended():
                 break

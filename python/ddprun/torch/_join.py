@@ -22,9 +22,8 @@ class _Store:
     def __init__(self, store: Any) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._value = b""  # Lent to the library until its next call.
-        self._place = ctypes.create_string_buffer(1)
-        # torch 1.13's stores cannot tell whether a key is there; a counter beside each key does.
+        self._place = ctypes.create_string_buffer(1)  # Lent to the library until its next call.
+        # torch 1.13's stores cannot check for a key: a counter beside each key shows it.
         self._can_check = hasattr(store, "check")
         self.failure: BaseException | None = None
         functions = self._functions = Functions(
@@ -92,7 +91,7 @@ class _Store:
         return self._guarded(add)
 
     def _erase(self, key: bytes) -> int:
-        # Some stores cannot; what stays there is in nobody's way.
+        # Some stores cannot erase; a key that stays is never used again.
         if self._can_check:
             with contextlib.suppress(Exception), self._lock:
                 self._store.delete_key(key.decode())
@@ -100,7 +99,7 @@ class _Store:
 
 
 def _own_connection(store: Any) -> Any:
-    """Return a store on which nobody else waits: a connection carries one call at a time."""
+    """Return a store with a connection of its own, as each carries one call at a time."""
     try:
         return store.clone()
     except (AttributeError, RuntimeError, NotImplementedError):

@@ -64,7 +64,7 @@ def _create(
     if hasattr(options, "global_ranks_in_group"):
         options.global_ranks_in_group = list(ranks)
     kind = _c10d.ProcessGroupNCCL  # Connects with its first operation.
-    if hasattr(options, "lazy_init"):  # torch 2.15's can, if told to.
+    if hasattr(options, "lazy_init"):  # torch 2.15's can, with this option.
         kind = _c10d.ProcessGroupNCCL2
         options.lazy_init = not is_bound
     # A store serves several groups of one name in turn, as for this backend (_join.py).

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from .._c_api import AVG, BAND, BOR, BXOR, MAX, MIN, PREMUL_SUM, PROD, SUM, UNSUPPORTED
 from ._errors import error
-from ._works import milliseconds
+
+_SECONDS_MAX = 1e9  # timedelta.max, which stands for no limit, is beyond the library's clocks.
 
 # By RedOpType, which is a number.
 _OPS = (SUM, AVG, PROD, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM)
@@ -28,6 +30,14 @@ def factor(op: Any) -> float:
     return float(found[0] if isinstance(found, (list, tuple)) else found)
 
 
+def milliseconds(limit: timedelta | None) -> int:
+    """Return a limit as the C interface takes it; 0 where none is set."""
+    if limit is None:
+        return 0
+    seconds = limit.total_seconds()
+    return max(1, round(min(seconds, _SECONDS_MAX) * 1000)) if seconds > 0 else 0
+
+
 def limit(options: Any) -> int:
     """Return the time limit of a call in ms; 0 where the caller has set none."""
     timeout = getattr(options, "timeout", None)
@@ -37,5 +47,5 @@ def limit(options: Any) -> int:
 
 
 def is_blocking(options: Any) -> bool:
-    """Return whether the caller waits for the end at once; torch before 2.6 does not tell."""
+    """Return whether the caller waits for the end at once; torch before 2.6 does not pass it on."""
     return not getattr(options, "asyncOp", True)

@@ -8,8 +8,8 @@ from typing import Any, Callable
 
 import torch
 
+from .._buffers import NUMBERS
 from .._c_api import Buffer
-from .._types import NUMBERS
 from ._errors import bad_argument
 
 # Element type -> ddprun_type, as far as this torch has them.

@@ -23,7 +23,7 @@ class Waiter:
 
     def __init__(self) -> None:
         own_locks(self)
-        self._engines: dict[int, Watched] = {}  # By the descriptor that tells of ends.
+        self._engines: dict[int, Watched] = {}  # By the descriptor that becomes readable at an end.
         self._thread: threading.Thread | None = None
         self._pid = 0
         self._wake = (-1, -1)
@@ -94,7 +94,7 @@ class Waiter:
                     engine.finish_ended()
 
     def _drained(self, descriptor: int) -> Watched | None:
-        """Read what told of an end; return of which engine, for the number may be another's now."""
+        """Reset a readable descriptor; return its engine, which may have changed since the poll."""
         with self._lock:
             engine = self._engines.get(descriptor)
             if engine is not None:

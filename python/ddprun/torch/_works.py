@@ -16,12 +16,11 @@ from .._core import destroy_in, wait_for
 from .._library import library
 from . import _forward
 from ._errors import error, error_of, last_error, new_info
+from ._reductions import milliseconds
 from ._version import KEEPS_WORKS
 from ._waiter import waiter
 
 WorkBase: Any = torch._C._distributed_c10d.Work
-
-_SECONDS_MAX = 1e9  # timedelta.max, which stands for no limit, is beyond the library's clocks.
 
 _held: dict[int, Any] = {}
 
@@ -63,14 +62,6 @@ def forget_dropped() -> None:
     for oldest in list(_dropped)[: max(0, len(_dropped) - _DROPPED_MAX)]:
         _held.pop(oldest, None)
         _dropped.pop(oldest, None)
-
-
-def milliseconds(limit: timedelta | None) -> int:
-    """Return a limit as the C interface takes it; 0 where none is set."""
-    if limit is None:
-        return 0
-    seconds = limit.total_seconds()
-    return max(1, round(min(seconds, _SECONDS_MAX) * 1000)) if seconds > 0 else 0
 
 
 class Issuer(Protocol):
@@ -120,7 +111,7 @@ class OperationWork(WorkBase):
         self._lock = threading.Lock()
 
     def finish(self) -> None:
-        """Take over the outcome of an operation that has ended; once, whoever calls it."""
+        """Take over the outcome of an operation that has ended; once, from whichever thread."""
         with self._lock:
             if self._finished:
                 return
@@ -135,7 +126,7 @@ class OperationWork(WorkBase):
             elif self._after is not None:
                 try:
                     self._after()
-                except Exception as wrong:  # With the tensor. Whoever waits shall get it.
+                except Exception as wrong:  # With the tensor: wait() raises it.
                     self._error = wrong
             self._finished = True
             self._keep = self._after = None
@@ -189,11 +180,11 @@ class OperationWork(WorkBase):
             self._trigger.set_result(None)
             release(self)
         elif waiter.is_this_thread() or self.has_ended():
-            # A callback that asks for another future may wait for it, which nobody else completes.
+            # A callback may wait for the future that it requests; no other thread completes it.
             self.finish()
         else:
             self._engine.watch()
-            if self.has_ended():  # Perhaps before the first watch, which tells of later ends only.
+            if self.has_ended():  # Perhaps before the first watch, which notices later ends only.
                 self.finish()
         return self._future
 
@@ -202,7 +193,7 @@ class OperationWork(WorkBase):
         return self._finished
 
     def drop_result(self) -> None:
-        """Keep its tensors no longer: nobody can ask for them."""
+        """Keep its tensors no longer: the program has no reference to the work."""
         self._result = []
 
     def is_completed(self) -> bool:

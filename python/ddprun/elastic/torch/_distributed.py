@@ -28,7 +28,7 @@ class _KeyMissing(RuntimeError):
 
 
 class _Store(dist.Store):  # type: ignore[misc]
-    """The store of a round, in which nobody waits for a key once the round is over."""
+    """The store of a round, in which no call waits for a key once the round is over."""
 
     def __init__(self, inner: Any, prefix: str, timeout: timedelta) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class Distributed:
         except Exception as error:
             self.close()  # Others may wait for this rank.
             if _is_of_transport(error):
-                step.group.barrier()  # Raises MembershipChanged if somebody is gone.
+                step.group.barrier()  # Raises MembershipChanged if a rank is gone.
             raise
         except BaseException:
             self.close()

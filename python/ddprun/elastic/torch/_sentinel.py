@@ -15,8 +15,8 @@ _FOREVER_MS = 365 * 24 * 3600 * 1000
 class Sentinel:
     """Calls ``then()`` in a thread of its own when the round of `group` is over.
 
-    The thread waits for a message that nobody sends, in a part of the group that is for this only:
-    like every operation of the round it ends as the agent says that a rank is lost.
+    The thread waits for a message that no rank sends, in a part of the group that is for this only.
+    Like every operation of the round, its receive ends once the agent reports that a rank is lost.
     """
 
     def __init__(self, group: Any, then: Callable[[], None]) -> None:

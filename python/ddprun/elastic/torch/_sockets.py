@@ -20,7 +20,7 @@ def sockets() -> dict[int, int]:
 
 
 def end_connections(those: dict[int, int]) -> None:
-    """Shut down the TCP connections among `those`: whoever waits there gets an error, as do peers.
+    """Shut down the TCP connections among `those`: calls that wait there fail, here and at peers.
 
     Descriptors stay open. One that belongs to another socket by now is left alone.
     """
