@@ -107,6 +107,7 @@ class Ends(package_case.PackageCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("rank 1", done.stderr)
         self.assertIn("no such data", done.stderr)
+        self.assertNotIn("with operations under way", done.stdout + done.stderr)  # It has not waited for them.
 
     def test_a_rank_that_raises_does_not_wait_for_its_peers(self):
         """Without a launcher that would stop them."""
