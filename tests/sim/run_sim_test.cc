@@ -57,8 +57,9 @@ std::uint64_t wanted(const char* name, std::uint64_t usual) {
 }
 
 // SEED replays one seed. Else there are SEEDS of them, for a longer search or a shorter test, that
-// begin with FIRST, for a search in pieces.
-void for_each_seed(std::uint64_t usual, const std::function<void(std::uint64_t)>& run) {
+// begin with FIRST, for a search in pieces. True: as many as usual, so that what is rare has
+// happened, too.
+bool for_each_seed(std::uint64_t usual, const std::function<void(std::uint64_t)>& run) {
   const std::uint64_t one = wanted("SEED", 0);
   const std::uint64_t first = one ? one : wanted("FIRST", 1);
   const std::uint64_t count = one ? 1 : wanted("SEEDS", usual);
@@ -66,6 +67,7 @@ void for_each_seed(std::uint64_t usual, const std::function<void(std::uint64_t)>
     INFO("seed " << seed);  // Also where an assertion of a state machine ends the program.
     run(seed);
   }
+  return count >= usual;
 }
 
 TEST_CASE("Run: whatever fails, no rank runs twice and every run ends", "[sim]") {
@@ -91,13 +93,13 @@ ClusterOptions fixed_options_of(std::uint64_t seed) {
 
 TEST_CASE("Elastic: whatever fails, no rank runs twice and every run ends", "[sim]") {
   int reseated = 0;
-  for_each_seed(3000, [&](std::uint64_t seed) {
+  const bool usual = for_each_seed(3000, [&](std::uint64_t seed) {
     ClusterOptions options = elastic_options_of(seed);
     options.hangs = true;
     reseated += run_storm(options);
   });
   UNSCOPED_INFO("workers seated anew: " << reseated);
-  CHECK(reseated > 0);
+  CHECK((reseated > 0 || !usual));
 }
 
 TEST_CASE("Pre-empted: whatever fails, no rank runs twice and every run ends", "[sim]") {
@@ -187,7 +189,7 @@ TEST_CASE("Elastic: a death costs the survivors no process, and the world is ful
 TEST_CASE("Elastic: a replacement that never gets ready is ended and replaced, beside the others",
           "[sim]") {
   int killed = 0;
-  for_each_seed(100, [&](std::uint64_t seed) {
+  const bool usual = for_each_seed(100, [&](std::uint64_t seed) {
     ClusterOptions options = elastic_options_of(seed);
     options.plain_host = -1;
     options.quiet = options.hangs = true;
@@ -213,7 +215,7 @@ TEST_CASE("Elastic: a replacement that never gets ready is ended and replaced, b
     REQUIRE(cluster.run_until_over(20min));
     CHECK(cluster.exit_statuses() == std::set<int>{0});
   });
-  CHECK(killed > 0);
+  CHECK((killed > 0 || !usual));
 }
 
 TEST_CASE("Elastic: a node that leaves on purpose costs the others neither a process nor a step",
