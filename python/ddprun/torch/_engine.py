@@ -52,10 +52,10 @@ class Engine(Handle):
         self.count = 0  # Operations so far.
         self._keep = keep  # The store's functions, for the group, its works and memory.
         self._submit = library().ddprun_submit
-        self._described = Call(size=ctypes.sizeof(Call))  # The call that is issued.
-        self._described_at = ctypes.byref(self._described)
-        self._one = (Buffer * 1)()  # The array of in_place().
-        self._one_at = ctypes.cast(self._one, ctypes.POINTER(Buffer))
+        # The calls of run() and of in_place(), which has one array.
+        self._described = Call(size=ctypes.sizeof(Call))
+        self._one = (Buffer * 1)()
+        self._short = Call(size=ctypes.sizeof(Call), out=self._one, outs=1, tag=-1)
         self._work = ctypes.c_void_p()
         self._work_at = ctypes.byref(self._work)
         self._pending: dict[int, OperationWork] = {}
@@ -89,13 +89,11 @@ class Engine(Handle):
                 waits=waits,
             )
         with self._lock:
-            call = self._described
+            call = self._short
             describe(self._one[0], tensor)
-            call.in_, call.ins = None, 0
-            call.out, call.outs = self._one_at, 1
-            call.operation, call.op, call.factor = operation, op, 0.0
-            call.root, call.tag, call.timeout_ms = root, -1, timeout_ms
-            handle = self._issue(waits=waits)
+            call.operation, call.op = operation, op
+            call.root, call.timeout_ms = root, timeout_ms or self.timeout_ms
+            handle = self._issue(call, waits=waits)
         if handle is None:
             return self._ended
         return self._begun(handle, operation, [tensor], tensor, None, -1)
@@ -122,23 +120,20 @@ class Engine(Handle):
             call.in_, call.ins = (ins, len(ins)) if ins else (None, 0)
             call.out, call.outs = (outs, len(outs)) if outs else (None, 0)
             call.operation, call.op, call.factor = operation, op, factor
-            call.root, call.tag, call.timeout_ms = root, tag, timeout_ms
-            handle = self._issue(waits=waits)
+            call.root, call.tag, call.timeout_ms = root, tag, timeout_ms or self.timeout_ms
+            handle = self._issue(call, waits=waits)
         if handle is not None:
             return self._begun(handle, operation, result, lending.keep, after, root)
         if after is not None:
             after()
         return self._ended
 
-    def _issue(self, *, waits: bool) -> int | None:
-        """Issue `_described`, under the lock; return the work, or None if it has ended."""
-        call = self._described
+    def _issue(self, call: Call, *, waits: bool) -> int | None:
+        """Issue a call, under the lock; return the work, or None if it has ended."""
         if self._is_closed:
             raise self._closed(NAMES[call.operation])
-        if call.timeout_ms == 0:
-            call.timeout_ms = self.timeout_ms
         self.count += 1
-        status = self._submit(self._handle, self._described_at, None if waits else self._work_at)
+        status = self._submit(self._handle, ctypes.byref(call), None if waits else self._work_at)
         if status != 0:
             raise take_dropped() or last_error(NAMES[call.operation])
         return None if waits else self._work.value
