@@ -255,6 +255,6 @@ def make(
 
 
 @atexit.register
-def _leave_all() -> None:
+def _leave() -> None:
     leave(list(_alive.values()))
     waiter.stop()
