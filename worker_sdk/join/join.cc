@@ -133,6 +133,7 @@ Joined Joiner::run() {
 void Joiner::withdraw(const Error& error) noexcept {
   const bool unreachable = error.kind() == ErrorKind::unreachable && kin_.store;
   if (size_ == 1 || (error.kind() != ErrorKind::system && !unreachable)) return;
+  if (meeting_ && meeting_->failed_for_all()) return;  // Rank 0 has answered which rank it was.
   Store* store = joined_.store ? joined_.store.get() : kin_.store.get();
   if (!store) return;
   try {

@@ -72,6 +72,7 @@ std::string Meeting::hold(const std::string& topic, const std::string& mine, con
     if (error.kind() != ErrorKind::timed_out) throw;
     throw_absence(topic);
   }
+  failed_for_all_ = !answer.starts_with(kAnswer);
   return open(answer, size_);
 }
 

@@ -33,6 +33,9 @@ class Meeting {
   using Decide = std::function<std::string(const std::vector<std::string>& said)>;
   std::string hold(const std::string& topic, const std::string& mine, const Decide& decide);
 
+  // Whether what hold() threw is rank 0's answer to all ranks.
+  bool failed_for_all() const { return failed_for_all_; }
+
   // For a rank that cannot come any further, because of `error`, which no other rank has seen: the
   // others learn it in whichever of the join's rounds they wait, and throw it.
   static void withdraw(Store& keys, int rank, const Error& error);
@@ -48,6 +51,7 @@ class Meeting {
   const int rank_;
   const int size_;
   const Clock::time_point deadline_;
+  bool failed_for_all_ = false;
 };
 
 // Who is left of a group: what each survivor says, and what follows from it. Pure;
