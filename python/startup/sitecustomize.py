@@ -1,4 +1,6 @@
-"""Python's first module in workers of `ddprun --report`, --on-stall and --preload, which put it on PYTHONPATH.
+"""Python's first module in workers of `ddprun --report`, --on-stall and --preload.
+
+These flags put its folder on PYTHONPATH.
 
 It watches PyTorch's training loop, if the program has one (ddprun_watch), is the fork server of the
 workers (ddprun_preload), and then stands aside: the sitecustomize that it hides is loaded under its
@@ -62,7 +64,7 @@ def _watch(what, door, dump):
 
 
 def _learn():
-    """Keep at the end which modules the program has imported, for the fork server of its next run."""
+    """Keep at the end which modules the program has imported, for its next run's fork server."""
     with open("/proc/self/cmdline", "rb") as file:
         argv = file.read().split(b"\0")[:-1]
     pid = os.getpid()
@@ -71,7 +73,7 @@ def _learn():
         if os.getpid() != pid:  # A fork that ends as if it were the program.
             return
         names = list(sys.modules)
-        try:
+        try:  # noqa: SIM105  # contextlib is not imported here: each worker would pay for it.
             _load("ddprun_preload").learn(argv, names)
         except Exception:  # Nothing of this may change how the program ends.
             pass

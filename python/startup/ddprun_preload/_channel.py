@@ -40,7 +40,7 @@ class Request:
 
 
 class Channel:
-    """This end of it."""
+    """The server's end of the channel."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)

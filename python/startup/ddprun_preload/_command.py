@@ -41,7 +41,9 @@ class Command:
         if self.option:
             return os.getcwd()
         path = os.path.realpath(self.program)
-        is_application = os.path.isdir(path) or not path.endswith((".py", ".pyc")) and _is_zip(path)
+        is_application = os.path.isdir(path) or (
+            not path.endswith((".py", ".pyc")) and _is_zip(path)
+        )
         return path if is_application else os.path.dirname(path)
 
     def hides(self, names: Collection[str]) -> str:

@@ -18,7 +18,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.sbrk.restype = ctypes.c_void_p
 _libc.sbrk.argtypes = [ctypes.c_ssize_t]
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
 
 
 def _prctl(option: int, *arguments: int) -> bool:

@@ -7,10 +7,12 @@ Files that are kept here come from the user; they are read within limits all the
 from __future__ import annotations
 
 import binascii
+import contextlib
 import os
 import re
 import site
 import sys
+
 from ._command import Command
 
 _FIRST_LINE = "ddprun preload 1"
@@ -55,10 +57,8 @@ def _write(command: Command, lines: list[str]) -> None:
             file.write(text)
         os.replace(aside, path)
     except OSError:  # The next run learns it: no reason to trouble this one.
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(aside)
-        except OSError:
-            pass
 
 
 def names(command: Command) -> list[str]:
@@ -74,7 +74,7 @@ def forbidden(command: Command) -> list[str]:
 def forbid(command: Command, name: str) -> None:
     lines = _read(command)
     if "!" + name not in lines:
-        _write(command, lines + ["!" + name])
+        _write(command, [*lines, "!" + name])
 
 
 def _is_preloadable(name: str, folders: tuple[str, ...]) -> bool:

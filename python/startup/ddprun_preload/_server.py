@@ -61,9 +61,9 @@ class _Server:
             self.start_again(name, flaw)
 
     def start_again(self, name: str, flaw: str) -> None:
-        """What was imported cannot be taken back: begin anew, without `name` or to find it."""
+        """Begin anew, without `name` or to find it, as an import cannot be taken back."""
         blame = f"{name} {flaw}" if name else f"an imported module {flaw}"
-        if self.stepwise and not name or len(self.without) >= _WITHOUT_MAX:
+        if (self.stepwise and not name) or len(self.without) >= _WITHOUT_MAX:
             self.refuse(blame)
         if name and self.wanted == "auto":
             _learned.forbid(self.command, name)

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 _FILES_MAX = 200
 _BYTES_MAX = 2 << 20
 # Read when they are needed, not when a module is imported.
-_READ_LATE = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUBLAS_WORKSPACE_CONFIG", "RANK")
+_READ_LATE: tuple[str, ...] = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "RANK",
+)
 _READ_LATE += ("LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TOKENIZERS_PARALLELISM")
 _READ_LATE_PREFIXES = ("MASTER_", "NCCL_", "GLOO_", "TORCH_NCCL_", "WANDB_")
 _SETTERS = ("setdefault", "update", "__setitem__", "pop", "clear")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 import sys
@@ -47,9 +48,7 @@ def fork() -> tuple[int, str]:
     return (int(text), "") if text.isdigit() else (-1, text.lstrip("-") or "the fork was killed")
 
 
-def become(
-    request: Request, channel: Channel, command: Command, output: Output, name: str
-) -> None:
+def become(request: Request, channel: Channel, command: Command, output: Output, name: str) -> None:
     """Make this fork of the server what a process of its own would be. Ends it where it cannot."""
     try:
         printed = output.printed()
@@ -65,11 +64,14 @@ def become(
             while text:
                 text = text[os.write(stream, text) :]
         _renew()
-        # As it ends: what is frozen includes the dictionary of __main__, whose objects have finalizers.
+        # As it ends: what is frozen includes the dictionary of __main__, whose objects have
+        # finalizers.
         atexit.register(gc.unfreeze)
     except BaseException as error:
         try:
-            os.write(2, f"ddprun: cannot start this worker from its fork server: {error!r}\n".encode())
+            os.write(
+                2, f"ddprun: cannot start this worker from its fork server: {error!r}\n".encode()
+            )
         finally:
             os._exit(_EXIT_CANNOT_START)
 
@@ -78,10 +80,8 @@ def _take_ends(request: Request) -> None:
     for number, end in enumerate(request.ends, start=1):
         os.dup2(end, number)
     for number in range(len(request.ends) + 1, _LINK + 1):
-        try:
+        with contextlib.suppress(OSError):  # It was free.
             os.close(number)
-        except OSError:
-            pass  # It was free.
 
 
 def _await_agent(request: Request) -> None:
@@ -114,7 +114,7 @@ def _renew() -> None:
         generator.seed()
     mtrand = sys.modules.get("numpy.random.mtrand")
     if mtrand is not None:
-        mtrand.seed()  # type: ignore[attr-defined]
+        mtrand.seed()
     # Python keeps the number that the kernel gave to the main thread of the process before.
     threading = sys.modules.get("threading")
     if threading is not None and hasattr(threading.Thread, "_set_native_id"):
