@@ -15,8 +15,8 @@
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/system/secrets.h"
-#include "common/system/signals.h"
 #include "common/system/standard_output.h"
+#include "common/system/start_signals.h"
 #include "common/text/words.h"
 #include "rendezvous/daemon/service.h"
 
