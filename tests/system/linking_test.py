@@ -81,6 +81,13 @@ class Linking(unittest.TestCase):
         self.assertEqual(names, declared)
         self.assertTrue(all("@@DDPRUN_1" in line for line in shown if " T " in line), shown)
 
+    def test_the_archive_runs_nothing_before_main(self):
+        """What programs of ddprun do first, such as blocking signals, is no matter of a program that links the SDK."""
+        (archive,) = glob.glob(self.lib + "/**/libddprun_cxx.a", recursive=True)
+        sections = self.shell(f"readelf --sections --wide {archive}")
+        self.assertIn(".text", sections)
+        self.assertNotIn(".preinit_array", sections)
+
     def test_python_uses_it_by_ctypes(self):
         program = os.path.join(self.folder, "by_ctypes.py")
         with open(program, "w", encoding="utf-8") as f:
