@@ -16,11 +16,11 @@
 
 namespace ddprun::agent {
 
-// What the sync timers of this node's workers have counted and the daemon has not been told. Pure:
-// ProgressMonitor puts in what it reads in the workers' pages, Agent sends it with a heartbeat.
+// Counts of the sync timers of this node's workers that have not been sent to the daemon. Pure:
+// ProgressMonitor adds what it reads from the workers' pages, Agent sends it with a heartbeat.
 class SyncLedger {
  public:
-  // What is told in one message at most, of one counter: more is nonsense that a page held.
+  // The most that one message reports of one counter. A page that holds more is damaged.
   static constexpr std::uint64_t kMost = std::uint64_t{1} << 50;
 
   // A new worker, with a page of zeros.

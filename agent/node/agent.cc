@@ -107,8 +107,8 @@ int Agent::run() {
   return status_;
 }
 
-// The node joins once its fork server has imported: nobody waits for a node that is not there yet,
-// and its workers' own imports would take as long.
+// The node joins once its fork server has imported the modules. Until then no other node waits for
+// it, and imports by the workers themselves would take as long.
 void Agent::preload() {
   if (options_.daemon) {
     options_.daemon->run_id = options_.run_id;

@@ -370,7 +370,7 @@ void Agent::act(const SeatWorkers& order) {
     ledger_.seated(local_rank, place.facts.rank, Clock::now());
     output_.seated(local_rank, place.facts.rank);
     tell_seat(local_rank);
-    if (place.ending) processes_.signal_worker(local_rank, SIGKILL);  // It cannot be told.
+    if (place.ending) processes_.signal_worker(local_rank, SIGKILL);  // It cannot be notified.
   }
   note_reserve();
 }

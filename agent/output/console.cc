@@ -36,7 +36,7 @@ TerminalFacts look_at_terminal() {
 
 bool has_foreground(int launcher) {
   const pid_t foreground = ::tcgetpgrp(STDERR_FILENO);
-  if (foreground < 0) return true;  // Of nobody's session.
+  if (foreground < 0) return true;  // The terminal belongs to no session.
   return foreground == ::getpgid(launcher) || foreground == ::getpgrp();
 }
 

@@ -162,7 +162,7 @@ class ConsoleLines {
   std::optional<LineFold> fold_;
   boost::asio::steady_timer timer_;
   std::vector<Speaker> sources_;
-  std::vector<int> free_;  // Numbers for whoever comes next.
+  std::vector<int> free_;  // Ids of removed streams, for reuse.
   std::vector<int> left_;  // Free as soon as none of their lines waits.
   std::int64_t time_ = 0;  // Of this batch.
   std::string scratch_;

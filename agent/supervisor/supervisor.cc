@@ -363,8 +363,8 @@ void Supervisor::hear(const rendezvous::Prepare& prepare) {
   send_join();
 }
 
-// Of those that were in a round, some have ended well and the others not, and nobody is left whom
-// this node could seat. What is missing only a whole run can make good.
+// Some workers of the round have succeeded, the others have failed, and this node has no worker
+// left for a seat. Only a run from the beginning can do the work that is missing.
 void Supervisor::start_over() {
   const bool any_done = count([](const Slot& slot) { return slot.done; }) > 0;
   const bool any_left =
@@ -428,8 +428,8 @@ void Supervisor::watch_beginners() {
   if (!ready_ends_) ready_ends_ = now_ + options_.ready_limit;
 }
 
-// The round is smaller without them and goes on, so that nobody else would notice. Each counts as
-// one that failed to start: the daemon has it replaced while a restart is left.
+// The round continues without these workers, so no other process would notice. Each counts as one
+// that failed to start: the daemon orders a replacement while a restart is left.
 void Supervisor::kill_late() {
   KillWorkers kill;
   for (std::size_t i = 0; i < slots_.size(); ++i) {

@@ -16,6 +16,7 @@
 #include "agent/workers/birth.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
+#include "common/system/child.h"
 #include "common/system/log.h"
 
 namespace ddprun::agent {
@@ -205,13 +206,15 @@ bool PosixProcessHost::spawn_soon(WorkerSpec spec, WorkerEnds ends) {
   return soon_.back().forked || spawner_.add(std::move(with_cgroup), std::move(ends));
 }
 
-// One that is not wanted, because another could not be started.
+// Ends a fork that is not used because another worker could not be started. One that hangs in the
+// kernel stays in the roster, by which the keeper finds it.
 void PosixProcessHost::drop(SpawnedProcess process) {
+  constexpr std::chrono::seconds kLimit{2};
   ::kill(-process.pid, SIGKILL);
   ::kill(process.pid, SIGKILL);  // It may not lead its group yet.
-  while (::waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
-  if (roster_) roster_->reaped(process.pid);
+  int status = 0;
+  const bool reaped = reap_within(process.pid, kLimit, status);
+  if (reaped && roster_) roster_->reaped(process.pid);
 }
 
 std::vector<Result<int>> PosixProcessHost::finish_spawns() {

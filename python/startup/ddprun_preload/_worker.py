@@ -23,25 +23,25 @@ def fork() -> tuple[int, str]:
     The process between the two ends at once, so the worker becomes a child of the agent, which
     is the sub-reaper above us. A number below 0 comes with the reason.
     """
-    report, mouth = os.pipe()
+    report, answer = os.pipe()
     try:
         middle = os.fork()
     except OSError as error:
         os.close(report)
-        os.close(mouth)
+        os.close(answer)
         return -1, f"fork: {os.strerror(error.errno or 0)}"
     if middle == 0:
         try:
             worker = os.fork()
             if worker == 0:
                 os.close(report)
-                os.close(mouth)
+                os.close(answer)
                 return 0, ""
-            os.write(mouth, str(worker).encode())
+            os.write(answer, str(worker).encode())
         except OSError as error:
-            os.write(mouth, f"-fork: {os.strerror(error.errno or 0)}".encode())
+            os.write(answer, f"-fork: {os.strerror(error.errno or 0)}".encode())
         os._exit(0)
-    os.close(mouth)
+    os.close(answer)
     os.waitpid(middle, 0)
     text = os.read(report, 200).decode()
     os.close(report)
