@@ -29,15 +29,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long the survivors of a failure wait for each other's statements, and how long for that of a
-// rank whose connection broke: who fails and lives leaves one before it hangs up, unless it aborts.
-// The first is spent on ranks that are stopped, and on those whose deadline comes later than ours.
+// How long the survivors of a failure wait for each other's statements, and how long for the
+// statement of a rank whose connection broke: a rank that fails but lives leaves one before it
+// closes its connections, unless it aborts. The first wait is spent on stopped ranks, and on ranks
+// whose deadline is later than ours.
 constexpr milliseconds kDiagnosisPatience{3000};
 constexpr milliseconds kLastWordsPatience{50};
-constexpr milliseconds kAskAgain{5};  // Little beside that patience.
+constexpr milliseconds kAskAgain{5};  // Much shorter than both.
 
-// pip's libtorch has a Gloo of its own, of another version. Where the program names it to the
-// linker before libgloo, both would be called in turns.
+// pip's libtorch has a Gloo of its own, of another version. If the program links it before libgloo,
+// calls would go to both in turns.
 void refuse_foreign_gloo(const Error::Where& where) {
   Dl_info found{};
   if (::dladdr(reinterpret_cast<void*>(&gloo::transport::tcp::CreateDevice), &found) == 0) return;
@@ -50,7 +51,7 @@ void refuse_foreign_gloo(const Error::Where& where) {
 
 using Device = std::shared_ptr<gloo::transport::Device>;
 
-// Of this process; 0: there is none but the caller.
+// The thread of this process with this name; 0: there is none but the caller.
 int thread_named(const std::string& name) {
   const std::string tasks = "/proc/self/task/";
   for (const std::string& number : names_in(tasks).names) {
@@ -63,8 +64,8 @@ int thread_named(const std::string& name) {
   return 0;
 }
 
-// With the number of its thread, which Gloo does not give away. A thread inherits the name of the
-// one that makes it, so Gloo's can be found.
+// Returns the device with the id of its thread, which Gloo does not expose. A thread inherits the
+// name of the thread that creates it, so Gloo's can be found.
 std::pair<Device, int> make_device(const gloo::transport::tcp::attr& attributes) {
   static std::atomic<unsigned> made{0};
   const std::string name = "ddprun-gloo-" + std::to_string(made++ % 1000);
@@ -93,7 +94,7 @@ GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions
                            .host = roster_->hosts[static_cast<std::size_t>(roster_->rank)],
                            .operation = "connecting to the peers"};
   refuse_foreign_gloo(where);
-  const SigpipeGuard guard;  // For Gloo's thread, too.
+  const SigpipeGuard guard;  // Inherited by Gloo's thread.
   try {
     try {
       connect(options);
@@ -106,7 +107,7 @@ GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions
   } catch (const Error& error) {
     if (error.where().rank >= 0) throw;
     throw Error(error.kind(), where, error.text());
-  } catch (const std::system_error& error) {  // This process is at its limits.
+  } catch (const std::system_error& error) {  // This process has reached a limit.
     throw as_error(error, where);
   } catch (const std::bad_alloc& error) {
     throw as_error(error, where);
@@ -145,7 +146,7 @@ void GlooBackend::connect(const GlooOptions& options) {
   watch_->begin(*context_, connections_);
 }
 
-// Without this a peer would wait for this rank's addresses until its deadline.
+// Without this, a peer would wait for this rank's addresses until its deadline.
 void GlooBackend::refuse_peers(const GlooOptions& options) const noexcept {
   try {
     with_prefix(*options.store, prefix_ + "/mesh")->set(std::to_string(roster_->rank), "");
@@ -166,7 +167,7 @@ void GlooBackend::abort() noexcept {
   hang_up(connections_);
 }
 
-// The store, where peers would look for a reason, ends too.
+// The store, which would hold the reason for the peers, ends too.
 void GlooBackend::dissolve() noexcept {
   dissolved_.store(true);
   if (probe_) probe_->quit();
@@ -178,8 +179,8 @@ void GlooBackend::lose(int rank, const std::string& why) noexcept {
   watch_->free_all();
 }
 
-// The peers hear the same from their agents, but perhaps later than the end of this rank's
-// connections: so it leaves a statement, unless the store may be as far away as the lost rank.
+// The peers receive the same from their agents, but perhaps later than the end of this rank's
+// connections. So this rank leaves a statement, unless the store may be on the lost rank's host.
 void GlooBackend::follow_agent(const Call& call) {
   const auto host_of = [this](int r) { return roster_->hosts[static_cast<std::size_t>(r)]; };
   const bool store_is_there =
@@ -224,7 +225,7 @@ void GlooBackend::guarded(const Call& call, const std::function<void()>& operati
     operation();
   } catch (const gloo::Exception& error) {
     fail(call, statement(call, error.what()));
-  } catch (const std::bad_alloc&) {  // The peers shall not wait for it until their deadline.
+  } catch (const std::bad_alloc&) {  // Ends the peers' waits before their deadline.
     give_up({.what = call.what, .number = call.number});
     throw;
   }
@@ -248,8 +249,8 @@ void GlooBackend::fail(const Call& call, const Statement& known) {
   const bool first = !failed_.exchange(true);
   Statement mine = known;
   mine.is_late = is_late_.load();
-  // Gloo does not always say whose connection broke, and the watch may be on its way to it. Who
-  // fails first and blames nobody leaves all others at a loss until their patience ends.
+  // Gloo does not always report whose connection broke, and the watch may not have seen it yet. If
+  // the first rank to fail blames no rank, all others lack a culprit until their patience ends.
   if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);
   if (on_failure_) on_failure_(mine);
   const Diagnosis verdict = dissolved_ ? Diagnosis() : ask_the_others(mine, first);
@@ -285,7 +286,8 @@ void GlooBackend::give_up(const Statement& known) noexcept {
   hang_up(connections_);
 }
 
-// First this rank's own statement, then it hangs up: who is cut off by that finds the reason.
+// Writes this rank's statement before it closes the connections: a peer that is cut off then finds
+// the reason.
 Diagnosis GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
   std::map<int, Statement> others;
   const auto start = Clock::now();
@@ -293,10 +295,10 @@ Diagnosis GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
     const auto whole_store = leave_statement(mine, is_first);
     const auto store = whole_store ? with_prefix(*whole_store, prefix_) : nullptr;
     hang_up(connections_);
-    // An aborting rank has nothing to ask; its peers do.
+    // A rank that aborts needs no answers; its peers do.
     const auto patience = mine.cause == Cause::kAborted ? milliseconds(0) : kDiagnosisPatience;
     const auto ask = [&] {
-      if (lost_ || dissolved_) return true;  // The agent's word.
+      if (lost_ || dissolved_) return true;  // The agent has reported the reason.
       for (int r = 0; store && r < roster_->size(); ++r) {
         if (r == roster_->rank || others.contains(r) || !store->check({failure_key(r)})) continue;
         if (const auto s = decode_statement(store->get(failure_key(r), kDiagnosisPatience))) {
@@ -329,7 +331,7 @@ void GlooBackend::broadcast(const Call& call, const Arrays& arrays) {
   spread(call, everybody_, arrays.out, call.what.rank);
 }
 
-// A binomial tree: in round k, those that have it send it to the rank 2^k further on.
+// A binomial tree: in round k, the ranks that have the data send it to the rank 2^k further on.
 void GlooBackend::spread(const Call& call, const std::vector<int>& ranks, Buffer inout, int root) {
   const std::size_t n = ranks.size();
   const auto index = [&](int rank) {
@@ -353,7 +355,7 @@ void GlooBackend::spread(const Call& call, const std::vector<int>& ranks, Buffer
 
 void GlooBackend::barrier(const Call& call, const Arrays&) { meet(call, everybody_); }
 
-// In round k, each tells the rank 2^k further on that it and 2^k - 1 others have come.
+// In round k, each rank notifies the rank 2^k further on that it and 2^k - 1 others have arrived.
 void GlooBackend::meet(const Call& call, const std::vector<int>& ranks) {
   const std::size_t n = ranks.size();
   const auto me = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), roster_->rank) -
@@ -485,16 +487,16 @@ void GlooBackend::scatter(const Call& call, const Arrays& arrays) {
 
 namespace {
 
-// Where a rank would send no more than this, it sends the whole array to all others, and all reduce
-// all of it: one step instead of two. Two ranks send the same number of bytes either way.
+// If a rank would send no more than this, it sends the whole array to all others, and all reduce
+// all of it: one step instead of two. With two ranks, both ways send the same number of bytes.
 constexpr std::size_t kWholeBytes = 64 << 10;
 constexpr std::size_t kWholeBytesOfTwo = 1 << 20;
-// Of the array, that travels at once.
+// How much of the array travels at once.
 constexpr std::size_t kWindowBytes = 4 << 20;
 constexpr std::size_t kGrain = 16;  // Elements: parts begin at cache lines.
 constexpr std::size_t kWidestElement = sizeof(std::complex<double>);
 
-// Where this rank stands among those that reduce.
+// The position of this rank among those that reduce.
 struct Circle {
   Circle(const std::vector<int>& all, int rank) : ranks(all) {
     while (ranks[me] != rank) ++me;
@@ -513,7 +515,7 @@ class Windows {
       : start_(std::move(start)), circle_(circle), array_(array), scratch_(scratch) {}
 
   static std::size_t elements(DataType type) { return kWindowBytes / size_of(type); }
-  // Of one rank's part of one window, so that each begins where any element may.
+  // Space for one rank's part of one window, rounded so that a part may begin at any element.
   static std::size_t source_bytes(std::size_t ranks) {
     constexpr std::size_t kAlignment = 64;
     const std::size_t bytes = kWindowBytes / ranks + kGrain * kWidestElement;
@@ -524,8 +526,8 @@ class Windows {
     return (array_.count + elements(array_.type) - 1) / elements(array_.type);
   }
 
-  // Results are awaited from the beginning, so that who has one need not ask whether it may come:
-  // rank k sends it when it has got what lies there now.
+  // Receives for results are posted from the beginning, so a rank need not ask before it sends one.
+  // A result replaces a source that has been sent: rank k sends it after it has received that.
   void send_sources(std::size_t t) {
     GlooTransfers& sources = sources_[t % 3].emplace_back(start_());
     GlooTransfers& results = results_[t % 3].emplace_back(start_());
@@ -582,7 +584,7 @@ class Windows {
   const Circle& circle_;
   const Buffer array_;
   std::byte* const scratch_;
-  std::vector<GlooTransfers> sources_[3], results_[3];  // Of a window: one or none.
+  std::vector<GlooTransfers> sources_[3], results_[3];  // Per window; one or none.
 };
 
 }  // namespace
@@ -638,7 +640,7 @@ void GlooBackend::reduce_in_windows(const Call& call, const std::vector<int>& ra
   }
 }
 
-// Window by window, the root gets all sources; nobody else has any use for them.
+// Window by window, the root receives all sources; no other rank needs them.
 void GlooBackend::reduce(const Call& call, const Arrays& arrays) {
   const Buffer in = arrays.in, out = arrays.out;
   const int root = call.what.rank;
@@ -664,7 +666,7 @@ void GlooBackend::reduce(const Call& call, const Arrays& arrays) {
   }
 }
 
-// The parts are those of `in`, which may be unequal; this rank's is as long as `out`.
+// The parts are those of `in`, which may differ in size; this rank's part is as long as `out`.
 void GlooBackend::reduce_scatter(const Call& call, const Arrays& arrays) {
   const Buffer out = arrays.out;
   const Circle circle(everybody_, roster_->rank);

@@ -2,16 +2,15 @@
 // Collectives over TCP between hosts, by libgloo: a full mesh of connections, addresses through the
 // store.
 //
-// Gloo checks neither what its peers call nor who they are, and a message of the wrong size ends
-// the connection. So every operation gets a tag made of its number and signature: ranks that
+// Gloo checks neither what its peers call nor which ranks they are, and a message of the wrong size
+// ends the connection. So every operation gets a tag made of its number and signature: ranks that
 // disagree never match. After a second they probe for that (mismatch_probe.h), or reach the
-// deadline; and the statements they then leave in the store (diagnosis.h) say who called what. Of
-// Gloo only its messages between two ranks are used.
+// deadline. The statements that they then leave in the store (diagnosis.h) name each rank's call.
+// Of Gloo only its messages between two ranks are used.
 //
-// Reductions are ours, from Gloo's messages: every rank gets all sources
-// of its part of the array, reduces them in the order of ranks, and sends the result to all. So the
-// bits are those of shm, f16 and bf16 are rounded once, and as few bytes travel as in a ring, in
-// two steps.
+// Reductions are ours, from Gloo's messages: every rank gets all sources of its part of the array,
+// reduces them in the order of ranks, and sends the result to all. So the bits are those of shm,
+// f16 and bf16 are rounded once, and as few bytes travel as in a ring, in two steps.
 
 #include <atomic>
 #include <functional>
@@ -33,20 +32,20 @@ class Context;
 
 namespace ddprun::worker_sdk {
 
-// The text of the Error of a rank one of whose peers has not been able to connect: that peer's own
-// Error has the reason.
+// The text of the Error of a rank if one of its peers could not connect; that peer's own Error has
+// the reason.
 constexpr const char* kPeerCannotConnect = "a peer cannot connect";
 
 struct GlooOptions {
-  std::string address;                // Of this host's end of the connections: numeric.
+  std::string address;                // Numeric address of this host's end of the connections.
   std::string interface;              // If not empty, used instead.
   Store* store = nullptr;             // Needed while the constructor runs.
-  std::string prefix;                 // Of this group's keys in it.
-  Clock::time_point deadline{};       // Of the constructor.
+  std::string prefix;                 // Prefix of this group's keys in the store.
+  Clock::time_point deadline{};       // For the constructor.
   std::shared_ptr<RoundFence> fence;  // Ends the constructor, too, if there is one.
   // Opens the same store again, for a diagnosis. May throw or return null.
   std::function<std::shared_ptr<Store>()> reopen_store;
-  bool may_probe = true;  // That the peers call the same. False: only one thread may use the store.
+  bool may_probe = true;  // Probe for mismatches? False if only one thread may use the store.
 };
 
 class GlooBackend : public HostBackend {
@@ -68,21 +67,21 @@ class GlooBackend : public HostBackend {
   void broadcast_among(const Call& call, const std::vector<int>& ranks, Buffer inout, int root);
   void barrier_among(const Call& call, const std::vector<int>& ranks);
 
-  // For a user of this backend that begins with a part of its own.
+  // For a user of this backend that does the first part of `call` itself.
   void begin(const Call& call);
-  // For a user of this backend whose own part of `call` has failed: tells the peers, asks what they
-  // know, and throws who is to blame. From any thread, also while a call is under way; what was
-  // said first counts.
+  // For a user of this backend whose own part of `call` has failed: notifies the peers, queries
+  // their statements, and throws an Error that names the culprit. From any thread, also during a
+  // call; the first statement counts.
   [[noreturn]] void fail(const Call& call, const Statement& known);
-  // The same without a question: for who knows the reason already.
+  // Like fail(), but queries nothing: the reason is known already.
   void give_up(const Statement& known) noexcept;
   bool has_failed() const { return failed_.load(); }
-  // The rank whose connection ended first; -1: none has. From any thread.
+  // The rank whose connection ended first; -1: none. From any thread.
   int first_lost() const { return watch_->first_lost(); }
-  // Called first of all in a failure, before any peer is asked.
+  // `action` is called first in a failure, before any peer is queried.
   void on_failure(std::function<void(const Statement&)> action) { on_failure_ = std::move(action); }
-  // Looks whether all ranks have called the same while the result lives: for a user of this backend
-  // that waits elsewhere. Where they have not, calls under way here end.
+  // While the result lives, probes whether all ranks have made the same call: for a user of this
+  // backend that waits elsewhere. If they have not, calls in progress here end.
   [[nodiscard]] MismatchProbe::InCall probe(const Call& call) { return {probe_.get(), call}; }
 
  private:
@@ -121,10 +120,10 @@ class GlooBackend : public HostBackend {
   std::unique_ptr<GlooWatch> watch_;
   std::unique_ptr<MismatchProbe> probe_;            // May be null.
   std::vector<std::uint32_t> sent_, received_;  // Messages so far, by peer.
-  std::unique_ptr<std::byte[]> scratch_;        // For the sources of reductions.
+  std::unique_ptr<std::byte[]> scratch_;        // Buffer for the sources of reductions.
   std::size_t scratch_bytes_ = 0;
   std::function<void(const Statement&)> on_failure_;
-  Clock::time_point begun_{};         // The last call.
+  Clock::time_point begun_{};         // When the last call began.
   std::atomic<bool> is_late_{false};  // A connection had ended before it.
   std::atomic<bool> failed_{false};
   std::atomic<bool> aborted_{false};

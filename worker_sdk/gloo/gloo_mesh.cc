@@ -27,13 +27,15 @@
 
 namespace ddprun::worker_sdk {
 
-// As the base does, but before this is no GlooPair any more: from then on there are no events.
+// Closes like the base's destructor, but while this is still a GlooPair: after the change of state
+// there are no more events.
 GlooPair::~GlooPair() {
   const std::lock_guard lock(m_);
   if (state_ != CLOSED) Pair::changeState(CLOSED);
 }
 
-// As the base does. Who holds the lock may wait for this thread, so the events come again then.
+// Handles events like the base. The holder of the lock may wait for this thread; if the lock is
+// taken, the events arrive again later.
 void GlooPair::handleEvents(int events) {
   const std::unique_lock lock(m_, std::try_to_lock);
   if (!lock || ex_) return;
@@ -46,12 +48,13 @@ void GlooPair::handleEvents(int events) {
   }
 }
 
-// The lock is held. Those that wait for something of this pair get the error, and so does the peer,
-// if it is there.
+// The lock is held. Operations that wait on this pair get the error, and so does the peer, if it is
+// there.
 void GlooPair::give_up(const char* why) {
   if (ex_) return;
   if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
-  // An accepted connection, which Gloo's loop does not know yet: the base would take it out of it.
+  // An accepted connection that is not yet in Gloo's loop: the base would try to remove it from the
+  // loop.
   if (fd_ >= 0 && state_ == LISTENING) ::close(std::exchange(fd_, -1));
   signalException(std::string("Gloo gave up a connection: ") + why);
 }
@@ -64,8 +67,8 @@ std::unique_ptr<gloo::transport::Pair>& GlooPeers::createPair(int peer) {
 
 namespace {
 
-// As Gloo words it in its messages, which only Gloo itself does reliably: it has the port's bytes
-// swapped. Empty if there is none. `get`: getsockname or getpeername.
+// The address as Gloo writes it in its messages, which only Gloo itself reproduces: it swaps the
+// port's bytes. Empty if there is none. `get`: getsockname or getpeername.
 std::string address_of(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
@@ -84,8 +87,7 @@ std::vector<int> descriptors() {
   return found;
 }
 
-// Duplicates those descriptors of this process that are connected and have one of the local
-// addresses.
+// Duplicates those connected descriptors of this process that have one of the local addresses.
 void duplicate_sockets(std::map<std::string, UniqueFd>& by_local_address) {
   for (const int fd : descriptors()) {
     const auto wanted = by_local_address.find(address_of(fd, ::getsockname));
@@ -94,7 +96,7 @@ void duplicate_sockets(std::map<std::string, UniqueFd>& by_local_address) {
   }
 }
 
-// Both ends without their ports.
+// Whether both ends have the same address, ports aside.
 bool within_one_host(int socket) {
   const auto host_of = [](const std::string& address) {
     return address.substr(0, address.rfind(':'));
@@ -131,7 +133,7 @@ std::vector<GlooConnection> find_connections(gloo::Context& context) {
 
 std::string address_text(const std::vector<char>& address) {
   const gloo::transport::tcp::Address whole(address);
-  // Without what only Gloo counts.
+  // Without the sequence number, which only Gloo uses.
   return gloo::transport::tcp::Address(whole.getSockaddr()).str();
 }
 
@@ -186,7 +188,7 @@ void close_gently(std::vector<GlooConnection>& connections) noexcept {
 
 namespace {
 
-// Of all pairs of this rank, and of those of its peers that they connect to.
+// The addresses of all pairs of this rank, and those of its peers that they connect to.
 struct Ends {
   std::mutex mutex;
   std::set<std::string> addresses;
@@ -210,7 +212,7 @@ void close_all(gloo::transport::Context& peers, Ends& ends) noexcept {
     try {
       peers.getPair(peer)->close();
     } catch (const std::exception&) {
-      // Its wait ends by the time-out.
+      // The pair's wait ends by its time-out.
     }
   }
   close_gently(connections);
@@ -232,7 +234,7 @@ void GlooMesh::connect(gloo::rendezvous::Store& store,
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
     const auto& pair = peers->createPair(peer);
-    pair->setLocalRank(0);  // Of use to Gloo's own algorithms only.
+    pair->setLocalRank(0);  // Used by Gloo's own algorithms only.
     const auto bytes = pair->address().bytes();
     ends->add(bytes);
     mine.insert(mine.end(), bytes.begin(), bytes.end());
@@ -240,8 +242,8 @@ void GlooMesh::connect(gloo::rendezvous::Store& store,
   const auto heeds = !fence ? nullptr : fence->listen([peers, ends] { close_all(*peers, *ends); });
   try {
     store.set(std::to_string(rank), mine);
-    // Those of all before the first connection: a peer that cannot connect says so in the place of
-    // its addresses, and those that it connects to would wait for it.
+    // The addresses of all peers are read before the first connection: a peer that cannot connect
+    // reports that in place of its addresses, and the peers that it connects to would wait for it.
     std::vector<std::vector<char>> addresses(static_cast<std::size_t>(size));
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;

@@ -53,16 +53,16 @@ class GlooStore : public gloo::rendezvous::Store {
 };
 
 // Gloo's connections, with failures that stay failures. Gloo's own pairs throw in Gloo's thread,
-// where nobody can catch it, and so end the process: if a peer is gone when its connection is
+// where no caller can catch it, and so end the process: if a peer is gone when its connection is
 // accepted ("getpeername: Transport endpoint is not connected"), or if a message is none of those
-// that a pair waits for. Here such a pair is closed, and those that use it get the error. Only
-// gloo_mesh.cc uses this.
+// that a pair waits for. Here such a pair is closed, and the operations that use it get the error.
+// Only gloo_mesh.cc uses this.
 class GlooPair final : public gloo::transport::tcp::Pair {
  public:
   using Pair::Pair;
   ~GlooPair() override;
 
-  // By Gloo's thread.
+  // Called by Gloo's thread.
   void handleEvents(int events) override;
 
  private:
@@ -78,9 +78,9 @@ class GlooPeers final : public gloo::transport::tcp::Context {
 
 }  // namespace ddprun::worker_sdk
 
-// Gloo's connections, which it does not give away: found among this process's descriptors and
-// duplicated, to tune them, to hang up on all peers at once, and to know which peer an error is
-// about. Only gloo_backend.cc uses this.
+// Gloo's connections, which Gloo does not expose: found among this process's descriptors and
+// duplicated, to tune them, to close the connections to all peers at once, and to find the peer
+// that an error is about. Only gloo_backend.cc uses this.
 
 namespace gloo {
 class Context;
@@ -90,28 +90,28 @@ namespace ddprun::worker_sdk {
 
 struct GlooConnection {
   UniqueFd socket;      // A duplicate: shutting it down can never hit a reused descriptor.
-  std::string address;  // Of the peer's end, as Gloo words it in its messages.
+  std::string address;  // The peer's end, as Gloo writes it in its messages.
 };
 
-// By rank; that of this rank is empty. `context` must be connected.
+// By rank; the entry of this rank is empty. `context` must be connected.
 std::vector<GlooConnection> find_connections(gloo::Context& context);
 
-// An address as Gloo gives it to peers, in the words of its messages.
+// An address that Gloo gives to peers, as Gloo writes it in its messages.
 std::string address_text(const std::vector<char>& address);
-// Those that are connected so far and have one of `addresses` at either end, in no order.
+// The connections that exist so far and have one of `addresses` at either end, in no order.
 std::vector<GlooConnection> find_connections(const std::set<std::string>& addresses);
 
-// The rank whose peer's address stands in Gloo's words, or nobody's (-1).
+// The rank whose address is in Gloo's message, or -1.
 int rank_named(const std::vector<GlooConnection>& connections, std::string_view text) noexcept;
 
-// The first rank whose connection has ended, or nobody's (-1).
+// The first rank whose connection has ended, or -1.
 int first_ended(const std::vector<GlooConnection>& connections) noexcept;
 
 // Makes every pending operation of ours and of our peers fail now.
 void hang_up(const std::vector<GlooConnection>& connections) noexcept;
 
-// To be called when Gloo's own descriptors are closed. It sets them up so that what the kernel has
-// not sent yet would be dropped with the last descriptor, and a peer that is a little behind in the
+// Call this when Gloo's own descriptors are closed. Gloo sets them up so that data which the kernel
+// has not sent yet is dropped with the last descriptor, and a peer that is a little behind in the
 // last operation would fail; this lets the kernel finish.
 void close_gently(std::vector<GlooConnection>& connections) noexcept;
 

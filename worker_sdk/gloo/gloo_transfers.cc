@@ -12,7 +12,8 @@ using Wait = bool (gloo::transport::UnboundBuffer::*)(std::chrono::milliseconds)
 // False if the peer is gone and the message neither arrived nor left before.
 bool wait_for(gloo::transport::UnboundBuffer& buffer, Wait wait, Clock::time_point deadline) {
   if ((buffer.*wait)(left_until(deadline))) return true;
-  // The peer's loss may have been told after the message was through: then the second look sees it.
+  // The peer's loss may have been reported after the message was complete: then the second wait
+  // succeeds.
   try {
     return (buffer.*wait)(std::chrono::milliseconds(1));
   } catch (const gloo::Exception&) {
@@ -34,7 +35,7 @@ void GlooTransfers::forget(Buffers& buffers) {
 
 void GlooTransfers::send(int peer, const void* data, std::size_t bytes, std::uint32_t part) {
   if (bytes == 0) return;
-  // Gloo's buffers serve both directions and so want memory that may be written.
+  // Gloo's buffers serve both directions and so require writable memory.
   sent_.push_back(context_.createUnboundBuffer(const_cast<void*>(data), bytes));
   watch_.add(peer, *sent_.back());
   sent_.back()->send(peer, slot_ + part);

@@ -1,8 +1,8 @@
 #pragma once
-// Messages between Gloo's ranks that are under way together. Only gloo_backend*.cc use this.
+// Messages between Gloo's ranks that are in progress together. Only gloo_backend*.cc use this.
 //
 // A message is matched by its pair of ranks and its slot. Memory must stay as it is until the wait:
-// what wait() has not seen the end of would be dropped with its buffer.
+// a message whose end wait() has not seen would be dropped with its buffer.
 
 #include <cstdint>
 #include <gloo/context.h>
@@ -60,9 +60,9 @@ class GlooTransfers {
   void send(int peer, const void* data, std::size_t bytes, std::uint32_t part = 0);
   void recv(int peer, void* data, std::size_t bytes, std::uint32_t part = 0);
 
-  // They throw gloo::Exception, at the deadline at the latest.
+  // The waits throw gloo::Exception, at the deadline at the latest.
   void wait_received();
-  void wait();  // For all.
+  void wait();  // For all messages.
 
  private:
   using Buffers = std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>>;

@@ -15,7 +15,7 @@ namespace ddprun::worker_sdk {
 namespace {
 
 constexpr std::uint64_t kSentinelSlot = std::uint64_t{0x72} << 56;
-// For Gloo's thread to read the end of a connection that has ended.
+// Time for Gloo's thread to read the end of a connection that has ended.
 constexpr std::chrono::seconds kGlooPatience{5};
 
 // Whichever of the two it waits in.
@@ -99,7 +99,7 @@ void GlooWatch::run() {
     if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return;
     for (std::size_t r = 0; r + 1 < entries.size(); ++r) {
       if (entries[r].revents == 0) continue;
-      entries[r].fd = -1;  // Its end is seen once, also if the next poll() is interrupted.
+      entries[r].fd = -1;  // Its end is reported once, also if the next poll() is interrupted.
       entries[r].revents = 0;
       lose(static_cast<int>(r));
     }

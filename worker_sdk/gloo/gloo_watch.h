@@ -1,12 +1,13 @@
 #pragma once
-// Notices that a peer of Gloo's is gone, and frees who waits for a message from or to it. Only
+// Notices that a peer of Gloo's is gone, and ends the waits for messages from or to it. Only
 // gloo_backend*.cc and gloo_transfers.cc use this.
 //
-// Gloo itself tells all pending operations of a broken connection, but for those in the middle of a
-// message: its receiver, and its sender, wait on until their deadline. So a thread watches for the
+// Gloo itself notifies all pending operations of a broken connection, but for those in the middle
+// of
+// a message: its receiver and its sender wait on until their deadline. So a thread watches for the
 // ends of connections; when Gloo has read all that a peer ever sent, it aborts the waits for that
-// peer. That Gloo has is told by a receive that is posted for each peer and that nothing is ever
-// sent for: it fails, under the connection's lock, after all complete messages were handed out.
+// peer. To learn that Gloo has read all, a receive is posted for each peer for which no message is
+// ever sent: it fails, under the connection's lock, after all complete messages were handed out.
 
 #include <pthread.h>
 #include <signal.h>
@@ -28,8 +29,8 @@
 namespace ddprun::worker_sdk {
 
 // Gloo writes to its sockets in a way that raises SIGPIPE when a peer has died, which would end a
-// program that has not chosen to ignore it. While a guard lives, the signal is blocked in this
-// thread (and in those it creates); one that was raised meanwhile is taken back.
+// program that does not ignore the signal. While a guard lives, the signal is blocked in this
+// thread (and in those it creates); a signal raised in that time is discarded.
 class SigpipeGuard {
  public:
   SigpipeGuard() {
@@ -77,10 +78,10 @@ class GlooWatch {
   void add(int peer, gloo::transport::UnboundBuffer& buffer);
   void remove(const gloo::transport::UnboundBuffer& buffer);
 
-  // Frees all waits, those to come too: a peer is gone whose connection has not ended.
+  // Ends all waits, also later ones: a peer is gone whose connection has not ended.
   void free_all() noexcept;
 
-  // The rank whose connection ended first; -1: none has.
+  // The rank whose connection ended first; -1: none.
   int first_lost() const noexcept { return first_lost_.load(); }
 
  private:
@@ -91,7 +92,7 @@ class GlooWatch {
   std::vector<std::unique_ptr<Sentinel>> sentinels_;  // By rank.
   std::mutex mutex_;
   std::condition_variable begun_;
-  std::optional<std::vector<int>> sockets_;  // By rank, once begun.
+  std::optional<std::vector<int>> sockets_;  // By rank, once the watch has begun.
   std::map<const gloo::transport::UnboundBuffer*, std::pair<int, gloo::transport::UnboundBuffer*>>
       pending_;
   bool all_free_ = false;

@@ -13,7 +13,7 @@ namespace ddprun::worker_sdk {
 namespace {
 
 constexpr std::chrono::seconds kPatience{1};
-constexpr std::chrono::milliseconds kStorePatience{500};  // For a key that is there.
+constexpr std::chrono::milliseconds kStorePatience{500};  // To read an existing key.
 
 std::string waits_key(int rank) { return "waits/" + std::to_string(rank); }
 
@@ -79,7 +79,7 @@ bool MismatchProbe::differs(const Call& call) {
     const auto theirs = decode_statement(keys->get(waits_key(next), kStorePatience));
     return theirs && !is_message(theirs->what.kind) &&
            diagnose(*options_.roster, mine, {{next, *theirs}}).kind == ErrorKind::mismatch;
-  } catch (const Error&) {  // The store has gone: the deadline is left.
+  } catch (const Error&) {  // The store is gone: the call ends by its deadline.
     store_.reset();
     return false;
   }

@@ -22,7 +22,7 @@ class MismatchProbe {
  public:
   struct Options {
     std::shared_ptr<const Roster> roster;
-    std::string prefix;                                  // Of the group's keys in the store.
+    std::string prefix;                                  // Prefix of the group's keys in the store.
     std::function<std::shared_ptr<Store>()> open_store;  // May throw or return null.
     std::function<void()> on_mismatch;                   // Called at most once.
   };

@@ -107,8 +107,8 @@ class Running {
   bool& flag_;
 };
 
-// While it lives, this thread is in `apply`: whatever is communicated there would be lost, or keep
-// the others waiting, if a rank died meanwhile.
+// While it lives, this thread is in `apply`: whatever is communicated there would be lost, or make
+// the others wait, if a rank died at that time.
 class Applying {
  public:
   Applying() {
@@ -153,8 +153,9 @@ void JobInside::require_steps(std::int64_t steps) const {
   }
 }
 
-// A program that goes on from a checkpoint of a longer run would end without a word. A process that
-// joins the others in a later run() has not resumed so far, and one run() of several may be over.
+// Warns, as a program that resumes from the checkpoint of a longer run would otherwise end
+// silently. Not in a process that joins the others in a later run(), as it has resumed no such
+// checkpoint, nor after a step has run: one run() of several may be over.
 void JobInside::note_nothing_to_do(std::int64_t steps) const {
   if (origin_ <= steps || begun_ >= 0 || group_->rank() != 0) return;
   std::fprintf(stderr,
@@ -179,8 +180,9 @@ bool JobInside::work(std::int64_t steps, const Job::Body& body) {
   return false;
 }
 
-// Who returns from run() is no source any more: so all have committed the last step by then. A new
-// rank, whose first run() ends earlier, meets the others at the end of the one that they are in.
+// A rank that returns from run() can no longer be a source of state, so all must have committed the
+// last step by then. A new rank, whose first run() ends earlier, meets the others at the end of
+// their run().
 bool JobInside::meet_at_end() {
   if (committed() != standing_.target || standing_.closed >= standing_.target) return false;
   if (is_elastic()) group_->barrier();
@@ -188,7 +190,7 @@ bool JobInside::meet_at_end() {
   return true;
 }
 
-// What is to be done between the last step and the next. True: something was.
+// The work between the last step and the next. True: there was some.
 bool JobInside::visit_boundary() {
   if (standing_.visited == committed()) return false;
   const std::int64_t every = options_.check_every;

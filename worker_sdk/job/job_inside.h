@@ -1,13 +1,13 @@
 #pragma once
-// What a Job is made of: the loop of job.cc, which calls the body, and the rounds of
-// job_round.cc, which come and go beneath it.
+// What a Job is made of: the loop of job.cc, which calls the body, and the rounds of job_round.cc,
+// which begin and end beneath it.
 //
-//   run ──▶ enter a round: seat, group, who stands where, state for those who lack it
+//   run ──▶ enter a round: seat, group, each rank's standing, state for the ranks that lack it
 //     ▲        │
 //     │        ▼
 //     │     work: between, or the body up to its commit ──▶ all is committed: barrier, return
 //     │        │ the fence is raised,          │ the vote of a commit
-//     │        │ or an operation has failed    │ says so
+//     │        │ or an operation has failed    │ is to leave
 //     └────────┴── leave the round ◀───────────┘
 
 #include <optional>
@@ -39,24 +39,24 @@ class JobInside {
   explicit JobInside(JobOptions options);
   ~JobInside();
 
-  // Of job.cc:
+  // Defined in job.cc:
   void run(std::int64_t steps, const Job::Body& body);
   void commit(Step::State& step, const std::function<void()>& apply);
   std::int32_t vote(Step::State& step) const;
   bool begin_shard(const Step::State& step, int shard, std::string_view content);
-  // A shard of a round that is over is not worth computing: throws `membership_changed`.
+  // Throws `membership_changed` if the round is over: then computing a shard of it is useless.
   void require_round(const Step::State& step);
   bool skips(const Step::State& step, int shard) const;
   void end_shard();
 
-  // Of sharded_state.cc:
+  // Defined in sharded_state.cc:
   Sharded& keep_sharded(std::string name, ShardedOptions options);
 
-  // Of job_round.cc:
+  // Defined in job_round.cc:
   void enter();
   void leave();
-  // To be called while an exception is handled, which it throws again unless the end of the round
-  // is the reason: then it leaves the round.
+  // Call this while an exception is handled. Leaves the round if its end is the reason, else throws
+  // the exception again.
   void leave_or_throw();
   bool is_elastic() const { return link_ != nullptr; }
   bool is_over() const { return seat_ && seat_->fence->is_raised(); }
@@ -95,7 +95,7 @@ class JobInside {
   void take_state(const Settlement& settled);
   std::uint64_t signature_of_shards(std::uint64_t seed) const;
   void stage_shards(const ShardVersion& version);
-  void meet_with_shards();  // From then on all ranks have what stage_shards() has brought.
+  void meet_with_shards();  // On return, all ranks have staged their shards.
   void install_shards();
   void begin_shards();
   void refresh_shards();
@@ -122,18 +122,18 @@ class JobInside {
   Standing standing_;
   JobCounters counters_;
   bool is_running_ = false;
-  bool leaving_ = false;     // All have agreed to.
+  bool leaving_ = false;     // All ranks have agreed to leave.
   std::int64_t begun_ = -1;  // The last step whose body was called.
   worker_sdk::Clock::time_point last_commit_{};
   int left_round_ = -1;
-  int rank_ = -1;  // Of the last round.
+  int rank_ = -1;  // Of the newest round.
   int world_size_ = 0;
   std::optional<worker_sdk::HeldSeat> seat_;
   std::optional<ProcessGroup> group_;
   bool is_settled_ = false;  // The group's ranks have one state.
   bool has_shard_ = false;   // Between begin_shard() and end_shard().
-  bool is_lost_ = false;     // Sharded state: a checkpoint is to be resumed.
-  bool is_cut_ = false;      // The body was told by require_round() that the round is over.
+  bool is_lost_ = false;     // Sharded state is lost; a checkpoint must be resumed.
+  bool is_cut_ = false;      // require_round() has thrown: the round is over.
 };
 
 }  // namespace ddprun::elastic

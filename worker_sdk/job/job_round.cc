@@ -17,25 +17,25 @@ using worker_sdk::GroupInside;
 
 namespace {
 
-// How long an error of a lost peer waits for the agent's word that the round is over. A lost node
-// is noticed within seconds; afterwards it is an error as any other.
+// How long an error of a lost peer waits until the agent reports the end of the round. A lost node
+// is noticed within seconds; after this time the error is thrown like any other.
 constexpr std::chrono::milliseconds kWordPatience{60'000};
-// The same once the Job of a rank has ended before its work was done. If the process fails, the
-// agent says so as soon as it has ended; if it exits with 0, nobody says anything.
+// The limit after a rank destroyed its Job before its work was done. If that process fails, the
+// agent reports it at once; if it exits with 0, nothing is reported.
 constexpr std::chrono::milliseconds kExitPatience{10'000};
 constexpr std::chrono::milliseconds kLook{1000};
-// How long a rank of a round that is too small waits for its end: until all others of the round
-// have made their Jobs, which may take as long as they take to begin.
+// How long a rank of a round that is too small waits for its end: the others of the round must have
+// made their Jobs, which may take as long as their start-up.
 constexpr std::chrono::milliseconds kRanksPatience{600'000};
 
-// In the store of the round, which the next round does not have.
+// A key in the round's store. The next round has another store.
 constexpr const char* kLeftKey = "ddprun/a rank has left";
 
 std::string ranks_text(int ranks) {
   return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
 }
 
-// Before the link is opened, which a process has once.
+// Checks the options before the link is opened, as a process can open it only once.
 JobOptions checked(JobOptions options) {
   const auto refuse_if = [](bool wrong, const char* text) {
     if (wrong) throw Error(ErrorKind::bad_argument, {.operation = "Job"}, text);
@@ -60,14 +60,14 @@ JobInside::JobInside(JobOptions options)
   if (link_) link_->send(worker_link::Ready{.min_world = options_.min_world});
 }
 
-// The others need not wait as long for this rank as for a node that may be lost.
+// Marks the round as left, so that the others wait for less time than for a node that may be lost.
 JobInside::~JobInside() {
   const bool is_unfinished = standing_.closed < standing_.target;
   if (!link_ || !seat_ || !group_ || !is_unfinished || is_over()) return;
   if (forks_ != worker_sdk::fork_count()) return;
   try {
     group_->store().set(kLeftKey, std::to_string(seat_->place.rank));
-  } catch (const std::exception&) {  // They wait.
+  } catch (const std::exception&) {  // The others wait for the full time.
   }
 }
 
@@ -98,14 +98,14 @@ void JobInside::resume(std::int64_t step) {
   note_committed();
 }
 
-// For the agent, which has to know what is lost if the last process that has this state dies.
+// Reports to the agent, which must know what is lost if the last process with this state dies.
 void JobInside::note_committed() {
   if (!link_) return;
   link_->set_committed(committed());
   if (group_) GroupInside::progress(*group_)->note_kept(committed());
 }
 
-// The place of a process on its node stays, even where processes before it are gone.
+// A process keeps its place on its node, even if processes before it are gone.
 worker_sdk::Plan JobInside::plan_of_seat() const {
   const worker_link::Seated& place = seat_->place;
   worker_sdk::Variables variables = GroupInside::process_variables();
@@ -129,8 +129,8 @@ worker_sdk::Plan JobInside::plan_of_seat() const {
   return plan;
 }
 
-// The launcher knows since Ready how many ranks the job needs: it ends a round that has begun
-// before with fewer, and begins the next one with enough.
+// The launcher knows from Ready how many ranks the job needs: it ends a round that has begun with
+// fewer, and begins the next one with enough.
 void JobInside::await_seat() {
   for (;;) {
     seat_ = link_->next_seat(left_round_);
@@ -261,13 +261,13 @@ void JobInside::leave() {
 bool JobInside::has_lost_round() const { return is_cut_ || GroupInside::is_dead(*group_); }
 
 bool JobInside::may_be_the_rounds_end() const {
-  const bool failed = !group_ || has_lost_round();  // To join, or in the round.
+  const bool failed = !group_ || has_lost_round();  // While joining, or in the round.
   try {
     throw;
   } catch (const Error& error) {
     return may_be_a_lost_peer(error.kind()) || (failed && is_over());
   } catch (...) {
-    return group_ && failed;  // An error that somebody has put into another one.
+    return group_ && failed;  // Perhaps an Error that is wrapped in another exception.
   }
 }
 
@@ -279,7 +279,7 @@ bool JobInside::has_been_left() {
   }
 }
 
-// False: the error is one of this round.
+// False: the round goes on, so the error is one of this round.
 bool JobInside::await_end_of_round() {
   auto until = Clock::now() + kWordPatience;
   for (bool is_left = false; Clock::now() < until;) {

@@ -39,10 +39,10 @@ class Piece {
   std::vector<std::byte> memory_;
 };
 
-// What a piece has of one item.
+// A piece's part of one item.
 struct Part {
   std::size_t item = 0;
-  std::size_t in_item = 0;  // Where it begins, there and in the piece.
+  std::size_t in_item = 0;  // Its offset in the item, and in the piece.
   std::size_t in_piece = 0;
   std::size_t bytes = 0;
 };
@@ -74,7 +74,7 @@ void share_sizes(ProcessGroup& group, std::vector<std::uint64_t>& sizes, int roo
   group.broadcast(buffer(numbers, sizes.size()), root, {.on_host = true});
 }
 
-// Of an array, which may be in a GPU's memory.
+// The checksum of an array, which may be in a GPU's memory.
 std::uint64_t checksum_of(ProcessGroup& group, const Buffer& array) {
   std::uint64_t sum = 0;
   const bool is_hosts = group.device() < 0;
@@ -88,7 +88,7 @@ std::uint64_t checksum_of(ProcessGroup& group, const Buffer& array) {
   return sum;
 }
 
-// Of each rank in turn, `mine.size()` numbers.
+// `mine.size()` numbers of each rank, in the order of ranks.
 std::vector<std::uint64_t> gathered(ProcessGroup& group, std::vector<std::uint64_t> mine) {
   std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(group.world_size()));
   group.all_gather(buffer(reinterpret_cast<std::int64_t*>(mine.data()), mine.size()),
@@ -231,7 +231,7 @@ void KeptState::put(ProcessGroup& group, const Staged& staged) {
     if (items_[i].load) {
       items_[i].load({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     } else {
-      DDPRUN_ASSERT(bytes.size() == items_[i].array.bytes());  // As the signatures are equal.
+      DDPRUN_ASSERT(bytes.size() == items_[i].array.bytes());  // The signatures are equal.
       group.copy(items_[i].array.data, bytes.data(), bytes.size());
     }
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What a job keeps, and how one rank hands it to those that lack it: as one stream of bytes, in
+// What a job keeps, and how one rank sends it to the ranks that lack it: as one stream of bytes, in
 // pieces with checksums. Receivers stage all of it before any of it replaces what they have.
 
 #include <atomic>
@@ -13,8 +13,7 @@
 
 namespace ddprun::elastic {
 
-// Where a test may stop or end a worker: at points that the job passes. Nothing in a program sets
-// this.
+// Points of a job at which a test may stop or end a worker. No program sets this.
 
 using PointHook = void (*)(std::string_view point);
 inline std::atomic<PointHook> on_point{nullptr};
@@ -23,7 +22,8 @@ inline void pass(std::string_view point) {
   if (const PointHook hook = on_point.load(std::memory_order_relaxed)) hook(point);
 }
 
-// Those whose number is not that of most ranks, or of the lowest of as many.
+// The ranks whose number differs from the most frequent one. Of equally frequent numbers, that
+// of rank 0 is right, else the smallest.
 std::vector<int> odd_ranks(const std::vector<std::uint64_t>& by_rank);
 
 class KeptState {
@@ -49,8 +49,8 @@ class KeptState {
 
   // The source's part of a transfer to all other ranks of the group; returns the bytes sent.
   std::uint64_t send(ProcessGroup& group) const;
-  // The others' part. Those that do not lack the state take part, as a broadcast has no exceptions,
-  // and get nothing. Throws Error(corrupt) if a checksum is wrong.
+  // The other ranks' part. Ranks that do not lack the state take part, as a broadcast includes all
+  // ranks, and get nothing. Throws Error(corrupt) if a checksum is wrong.
   Staged receive(ProcessGroup& group, int source, bool lacks) const;
   void put(ProcessGroup& group, const Staged& staged);
 

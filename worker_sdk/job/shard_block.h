@@ -15,8 +15,8 @@
 
 namespace ddprun::elastic {
 
-// The name of a piece of a step: by it the launcher recognises one that has ended two processes.
-// Its first part, before ": ", is what seats name (common/worker_link.h). Pure.
+// The name of a piece of a step. By it the launcher recognises a piece that has ended two
+// processes. Its first part, before ": ", is what seats name (common/worker_link.h). Pure.
 
 // "step 7, shard 3"
 std::string piece_of(std::int64_t step, int shard);
@@ -38,10 +38,11 @@ struct ShardCut {
   static constexpr std::size_t kSumBytes = sizeof(std::uint64_t);
 };
 
-// Which state: a step that is given up and computed again, in a later round, makes another one.
+// The state that a block holds. A step that is given up and computed again in a later round makes
+// another version.
 struct ShardVersion {
-  std::int64_t steps = 0;   // That after so many committed steps,
-  std::int64_t round = -1;  // the last of which this round has committed; -1: none has.
+  std::int64_t steps = 0;   // The number of committed steps.
+  std::int64_t round = -1;  // The round that has committed the last of them; -1: none has.
   bool operator==(const ShardVersion&) const = default;
 };
 
@@ -54,11 +55,11 @@ class ShardBlock {
 
   const ShardRange& range() const { return range_; }
   std::span<std::byte> memory() { return memory_; }              // With the checksums.
-  std::span<std::byte> elements() { return shards_of(range_); }  // Without.
+  std::span<std::byte> elements() { return shards_of(range_); }  // Without the checksums.
   std::span<std::byte> shard(int s) { return shards_of({s, s + 1}); }
   std::span<std::byte> sum(int s);
 
-  // What state it is of; kUnfinished while it is written.
+  // Sets the version of the content; kUnfinished while it is written.
   void finish(const ShardVersion& version) { version_ = version; }
   void reopen() {
     version_ = kUnfinished;
@@ -67,12 +68,12 @@ class ShardBlock {
   bool has(int s, const ShardVersion& version) const {
     return version_ == version && range_.has(s) && !dropped_.contains(s);
   }
-  void drop(int s) { dropped_.insert(s); }  // It is damaged: nobody is to have this one.
+  void drop(int s) { dropped_.insert(s); }  // The shard is damaged and must not be used.
 
   void seal();                        // Makes the checksums.
   int damaged() const;                // The first shard whose checksum is wrong; -1: none.
-  bool is_sound(int s) const;         // Its checksum is right.
-  void copy_from(ShardBlock& other);  // Of the same range.
+  bool is_sound(int s) const;         // Whether its checksum is right.
+  void copy_from(ShardBlock& other);  // `other` has the same range.
 
  private:
   std::span<std::byte> shards_of(const ShardRange& range);

@@ -41,7 +41,8 @@ Ranks joined(const std::vector<Ranks>& groups) {
   return all;
 }
 
-// One host has more than half of the ranks: they share the others, and these some of them.
+// For one host with more than half of the ranks: its ranks are spread over the others as keepers,
+// and each of the others is kept by one of its ranks.
 void pair_with_largest(std::vector<Ranks> groups, std::size_t largest, Ranks& keepers) {
   const Ranks many = std::move(groups[largest]);
   groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(largest));
@@ -61,8 +62,8 @@ std::string range_text(int first, int last) {
 
 }  // namespace
 
-// With the ranks of a host beside each other, a shift by the size of the largest host leads to
-// another host from everywhere, if no host has more than half of the ranks.
+// If the ranks of a host are beside each other and no host has more than half of the ranks, a shift
+// by the size of the largest host always leads to another host.
 std::vector<int> keepers_of(const std::vector<ShardPlace>& places) {
   const std::size_t n = places.size();
   Ranks keepers(n, -1);

@@ -1,6 +1,6 @@
 #pragma once
-// Who has which shards of a sharded state in a round, who keeps their copies, and which shards move
-// when another round begins. Pure. sharded_state.cc carries it out.
+// Which ranks have which shards of a sharded state in a round, which keep their copies, and which
+// shards move when another round begins. Pure. sharded_state.cc carries it out.
 
 #include <cstdint>
 #include <string>
@@ -8,25 +8,25 @@
 
 namespace ddprun::elastic {
 
-// Where a rank is.
+// The place of a rank.
 struct ShardPlace {
   std::string host;
   int node = 0;  // Several may be on one host, to try things out.
   bool operator==(const ShardPlace&) const = default;
 };
 
-// By rank: who keeps the copies of its shards. A rank of another host where there is one, else of
-// another node, and as few for one keeper as that allows; -1 in a world of one.
+// By rank: the keeper of the copies of its shards. It is on another host if possible, else on
+// another node, and the copies are spread as evenly as that allows; -1 in a world of one.
 std::vector<int> keepers_of(const std::vector<ShardPlace>& places);
 
 struct ShardRange {
-  int first = 0, last = 0;  // One beyond.
+  int first = 0, last = 0;  // `last` is one beyond.
   int size() const { return last - first; }
   bool has(int shard) const { return shard >= first && shard < last; }
   bool operator==(const ShardRange&) const = default;
 };
 
-// By shard: the ranks that are to have it; the one whose it is comes first.
+// By shard: the ranks that are to have it, its owner first.
 using Wanted = std::vector<std::vector<int>>;
 
 // "shards 4 to 7, shard 9": of numbers that ascend.
@@ -35,15 +35,15 @@ std::string shards_text(const std::vector<int>& shards);
 // How the shards are divided in one round.
 class ShardLayout {
  public:
-  ShardLayout() = default;  // Of no round.
+  ShardLayout() = default;  // A layout of no round.
   ShardLayout(std::vector<ShardPlace> places, int shards, bool has_copies);
 
   bool is_known() const { return !places_.empty(); }
   ShardRange owned_by(int rank) const;
   int keeper_of(int rank) const { return keepers_[static_cast<std::size_t>(rank)]; }
-  std::vector<int> wards_of(int rank) const;  // Whose copies it keeps.
+  std::vector<int> wards_of(int rank) const;  // The ranks whose copies it keeps.
   Wanted wanted() const;
-  // Each shard on one rank of each node that has it not, where any node but one may go.
+  // Each shard on one rank of each node that lacks it, for the case that all nodes but one leave.
   Wanted spread() const;
   // "shards 4 to 7, which rank 1 on a had, and rank 2 on b a copy of"
   std::string describe(const std::vector<int>& shards) const;
@@ -57,12 +57,12 @@ class ShardLayout {
   int shards_ = 0;
 };
 
-// What a rank can give of a shard.
+// What a rank has of a shard.
 enum class Hold : std::uint8_t {
   kNothing = 0,
-  kFills = 1,  // As the program fills it before the first step.
+  kFills = 1,  // Not held, but the program can fill it.
   kHas = 2,
-  kDamaged = 3,  // Its checksum is wrong: as good as nothing.
+  kDamaged = 3,  // Its checksum is wrong; not used.
 };
 
 struct ShardMove {
@@ -76,7 +76,7 @@ struct ShardFill {
 struct ShardMoves {
   std::vector<ShardFill> fills;
   std::vector<ShardMove> moves;
-  std::vector<int> lost;  // Nobody can give them.
+  std::vector<int> lost;  // No rank has them.
 };
 
 // `holds`: by rank and shard.

@@ -114,7 +114,7 @@ void ShardedState::refresh(ProcessGroup& group, const ShardVersion& version) {
   const bool has_changed = is_touched_;
   if (is_elastic_) require_sound(group, own_.now, -1);  // Before next() may be a copy of it.
   (void)next();
-  if (!is_elastic_) return;  // Nobody reads the checksums.
+  if (!is_elastic_) return;  // The checksums are not read.
   if (has_changed) own_.next.seal();
   pass("refresh");
   if (const int keeper = layout_.keeper_of(rank_); keeper >= 0) {
@@ -174,7 +174,7 @@ void ShardedState::gather(ProcessGroup& group, const Buffer& mine, const Buffer&
   group.all_gather(mine, PartsBuffer(std::move(parts)), {.on_host = true});
 }
 
-// How the shards of a ShardedState come to the ranks that are to have them.
+// How the shards of a ShardedState get to the ranks that are to have them.
 ShardBlock* ShardedState::find(int shard, const ShardVersion& version) {
   const auto visit = [&](ShardBlock& block) {
     return block.has(shard, version) ? &block : nullptr;
@@ -191,8 +191,8 @@ ShardBlock* ShardedState::find(int shard, const ShardVersion& version) {
   return nullptr;
 }
 
-// What is damaged is dropped, so that a sound copy comes in its place. Where ranks are fixed nobody
-// has made the checksums.
+// Drops damaged shards, so that a sound copy replaces them. If ranks are fixed, there are no
+// checksums.
 Hold ShardedState::hold_of(int shard, const ShardVersion& version, std::vector<int>& damaged) {
   bool is_damaged = false;
   ShardBlock* found = find(shard, version);
@@ -204,8 +204,8 @@ Hold ShardedState::hold_of(int shard, const ShardVersion& version, std::vector<i
   return found ? Hold::kHas : is_damaged ? Hold::kDamaged : Hold::kNothing;
 }
 
-// A byte for each shard, and whether this rank knows who had them. A rank that comes back has
-// shards of earlier steps only.
+// Gathers one byte per shard, and whether this rank knows which ranks had the shards. A rank that
+// returns has shards of earlier steps only.
 ShardedState::Holds ShardedState::ask_all(ProcessGroup& group, const ShardRound& round) {
   const std::int64_t steps = round.version.steps;
   const bool can_fill = round.origin == steps && (steps == 0 || options_.fill != nullptr);
@@ -311,7 +311,7 @@ void ShardedState::require_sound(ProcessGroup& group, const ShardBlock& block, i
           "\" does not match its checksum: it was changed other than through next(), or damaged");
 }
 
-// Which of this rank's shards others, or the program, have to make good.
+// Warns of this rank's damaged shards, which other ranks or the program replace.
 void ShardedState::report_damaged(ProcessGroup& group, const Holds& holds) const {
   for (const int shard : holds.damaged) {
     const auto has = [&](const std::vector<Hold>& one) {
@@ -379,7 +379,7 @@ class Pieces {
     }
   }
 
-  // Of the piece that begins at `at`.
+  // The size of the piece that begins at `at`.
   std::size_t bytes(std::size_t r, std::uint64_t at) const {
     const std::uint64_t total = streams_[r].total();
     return at >= total ? 0 : static_cast<std::size_t>(std::min<std::uint64_t>(limit_, total - at));
@@ -502,7 +502,7 @@ void Sharded::require_type(DataType type) const {
                   name_of(type));
 }
 
-// What a job does with its sharded states, all of them alike.
+// What a job does with its sharded states, the same for each of them.
 Sharded& JobInside::keep_sharded(std::string name, ShardedOptions options) {
   const auto same = [&](const auto& one) { return one->state_->name() == name; };
   if (group_) refuse("Job::keep_sharded", "\"" + name + "\" is to be kept before run()");

@@ -1,9 +1,9 @@
 #pragma once
 // One state that is kept in shards: this rank's, and copies of those of others.
 //
-//   a round begins   stage: who has what of the newest step; what this rank is to have comes here
+//   a round begins   stage: each rank reports what it has of the newest step; missing shards arrive
 //                    barrier of the job
-//                    install: what earlier rounds have left is forgotten
+//                    install: the rest of earlier rounds is dropped
 //   a step           next() is written beside now()
 //                    refresh: next() goes to the rank that keeps the copy
 //                    vote of the job: once a rank has its outcome, all ranks have refreshed
@@ -24,8 +24,8 @@
 
 namespace ddprun::elastic {
 
-// Shards on their way between the ranks of a group: a stream for each pair of ranks, all streams
-// side by side, in pieces with checksums.
+// Shards in transit between the ranks of a group: a stream per pair of ranks, all streams side by
+// side, in pieces with checksums.
 
 // Pieces of memory as if they were one.
 class ShardStream {
@@ -51,7 +51,7 @@ void carry(ProcessGroup& group, const std::vector<ShardStream>& out,
 
 struct ShardRound {
   std::vector<int> nodes;   // By rank.
-  ShardVersion version;     // Of the state that it begins with.
+  ShardVersion version;     // Of the state at its beginning.
   std::int64_t origin = 0;  // The steps after which this rank's program can fill shards.
   bool is_elastic = true;   // Ranks may be lost, and others go on.
 };
@@ -67,14 +67,14 @@ class ShardedState {
   const std::string& name() const { return name_; }
   std::uint64_t signature(std::uint64_t seed) const;
 
-  // Collective. Throws Error(state_lost) if nobody has some shard any more, or only damaged ones.
+  // Collective. Throws Error(state_lost) if some shard is on no rank, or only damaged.
   ShardTraffic stage(ProcessGroup& group, const ShardRound& round);
   void install();
-  void forget();  // What is held, for a checkpoint takes its place.
+  void forget();  // Drops all shards: a checkpoint replaces them.
   void begin_step() { is_touched_ = false; }
   void refresh(ProcessGroup& group, const ShardVersion& version);  // Collective.
   void advance(const ShardVersion& version) noexcept;
-  // Before ranks leave as planned, and nobody knows yet which go on. Collective.
+  // Called before ranks leave as planned, while it is unknown which ones continue. Collective.
   ShardTraffic spread(ProcessGroup& group, const ShardRound& round);
 
   std::size_t first() const { return cut_.first_of(own_.now.range().first); }
@@ -84,14 +84,14 @@ class ShardedState {
   DataType type() const { return options_.type; }
 
  private:
-  struct Pair {  // Of one rank's shards.
+  struct Pair {  // One rank's shards.
     int owner = 0;
     ShardBlock now;
     ShardBlock next;
   };
   struct Holds {
     std::vector<std::vector<Hold>> by_rank;
-    int historian = -1;  // The lowest rank that was in the round before, as far as one can tell.
+    int historian = -1;        // The lowest rank that seems to have been in the round before.
     std::vector<int> damaged;  // Shards, of this rank's.
   };
 
@@ -114,10 +114,10 @@ class ShardedState {
   const ShardCut cut_;
   Pair own_;
   std::vector<Pair> wards_;
-  std::vector<ShardBlock> spare_;  // What was staged or filled or spread since the last install().
-  ShardLayout layout_;             // As installed.
-  ShardLayout staged_;             // As lies ready at the end of spare_.
-  int rank_ = 0;                   // Of the round that is staged.
+  std::vector<ShardBlock> spare_;  // Staged, filled or spread since the last install().
+  ShardLayout layout_;             // Of what is installed.
+  ShardLayout staged_;             // Of what is staged at the end of spare_.
+  int rank_ = 0;                   // In the staged round.
   bool is_elastic_ = false;
   bool is_touched_ = false;  // next() was called in this step.
 };

@@ -25,8 +25,8 @@ Standing Standing::of(const std::int64_t* numbers) {
 
 namespace {
 
-// The lowest rank that has the newest state of those that have met others, or of the checkpoints
-// that have not; -1: none.
+// The lowest rank with the newest state, among the ranks that have met others (`has_met`), or among
+// those that have not and so hold a checkpoint; -1: none.
 int newest(const std::vector<Standing>& by_rank, bool has_met) {
   const auto is_newer = [](const Standing& a, const Standing& b) {
     return a.met != b.met ? a.met > b.met : a.committed > b.committed;
@@ -41,8 +41,9 @@ int newest(const std::vector<Standing>& by_rank, bool has_met) {
   return found;
 }
 
-// Who has missed a round, in reserve or cut off, may have committed a step that the others have
-// given up and computed again since: its state counts no more. A checkpoint counts if it is newer.
+// A rank that has missed a round, in reserve or cut off, may have committed a step that the others
+// have given up and computed again since: its state no longer counts. A checkpoint counts if it is
+// newer.
 int source_of(const std::vector<Standing>& by_rank) {
   const int met = newest(by_rank, true), resumed = newest(by_rank, false);
   if (met < 0 || resumed < 0) return std::max(met, resumed);
@@ -59,7 +60,7 @@ Settlement settle(const std::vector<Standing>& by_rank) {
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
     const Standing& one = by_rank[r];
     result.target = std::max(result.target, one.target);
-    result.closed = std::max(result.closed, one.closed);  // Whoever has met all speaks for all.
+    result.closed = std::max(result.closed, one.closed);  // Met by one, so met by all.
     if (one.signature != by_rank.front().signature && result.problem.empty()) {
       result.culprit = static_cast<int>(r);
       result.problem = "rank " + std::to_string(r) +

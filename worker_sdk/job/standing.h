@@ -1,6 +1,6 @@
 #pragma once
-// Where each rank stands when a round begins, and what follows: who has the newest committed state
-// and who lacks it. Pure. job_round.cc carries it through the group.
+// Where each rank stands when a round begins, and what follows: which ranks have the newest
+// committed state and which lack it. Pure. job_round.cc carries it through the group.
 
 #include <array>
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace ddprun::elastic {
 
-// What a rank's kept state is.
+// The condition of a rank's kept state.
 enum class Condition : std::int64_t {
-  kInitial = 0,  // What the program began with; ranks need not have the same.
-  kWhole,        // That after `committed` steps, the same as that of any other such rank.
+  kInitial = 0,  // As the program began; may differ between ranks.
+  kWhole,        // The state after `committed` steps, equal on all such ranks.
   kTorn,         // A commit has failed half-way.
 };
 
@@ -21,13 +21,13 @@ struct Standing {
   Condition condition = Condition::kInitial;
   std::int64_t committed = 0;
   std::int64_t visited = 0;     // The last boundary between steps whose work is done.
-  std::int64_t target = 0;      // The steps of the run() that is under way, or was last.
+  std::int64_t target = 0;      // The steps of the current run(), or of the last one.
   std::int64_t closed = 0;      // The last target at which all ranks have met.
-  std::uint64_t signature = 0;  // Of what is kept.
-  std::int64_t node = 0;        // Of the rank, in this round.
-  // -1: of no round, as what a program begins with or resumes from a checkpoint.
+  std::uint64_t signature = 0;  // Of the kept state.
+  std::int64_t node = 0;        // Of this rank, in this round.
+  // -1: in no round, like the state that a program begins with or resumes from a checkpoint.
   std::int64_t made = -1;  // The round that has committed the last step of this state.
-  std::int64_t met = -1;   // The last round that this rank and all others began with one state.
+  std::int64_t met = -1;   // The last round that this rank began with all others in one state.
 
   static constexpr std::size_t kNumbers = 9;
   std::array<std::int64_t, kNumbers> numbers() const;
@@ -35,13 +35,13 @@ struct Standing {
 };
 
 struct Settlement {
-  std::int64_t committed = 0;  // Where all go on,
+  std::int64_t committed = 0;  // The step from which all continue,
   std::int64_t made = -1;      // and the round that the state is of.
   std::int64_t visited = 0;
   std::int64_t target = 0, closed = 0;  // The largest.
   int source = 0;                       // The lowest rank that has that state.
   bool has_lacking = false;
-  std::string problem;   // Not empty: there is no way to go on,
+  std::string problem;   // Not empty: the ranks cannot continue,
   int culprit = -1;      // because of this rank,
   bool is_torn = false;  // and not because ranks keep different things.
 };

@@ -7,13 +7,13 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-// Whether the kind goes through memory first, and over Gloo after that, or the other way round.
+// Whether operations of this kind combine shared memory and Gloo.
 bool shares(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kBroadcast || kind == OpKind::kBarrier;
 }
 
-// What a failure inside the host tells the other hosts. Who merely waited too long knows nothing of
-// the cause: the one it waited for may have waited for another host.
+// What this rank states to the other hosts about a failure inside its host. A rank that only waited
+// too long names no suspect: the rank that it waited for may itself have waited for another host.
 Statement statement_of(const Call& call, const Error& error) {
   Statement mine{.what = call.what, .number = call.number};
   switch (error.kind()) {
@@ -36,7 +36,7 @@ CpuBackend::CpuBackend(std::shared_ptr<const Roster> roster, std::vector<std::ve
       std::min_element(hosts_.begin(), hosts_.end(),
                        [](const auto& a, const auto& b) { return a.size() < b.size(); });
   owners_ = static_cast<int>(fewest->size());
-  // The team shall not wait for a rank that still asks the other hosts what has happened.
+  // Ends the waits of this host's team at once, while this rank still queries the other hosts.
   gloo_->on_failure([this](const Statement& mine) {
     const ErrorKind kind =
         mine.cause == Cause::kTimedOut ? ErrorKind::timed_out : ErrorKind::peer_lost;
@@ -52,8 +52,8 @@ void CpuBackend::guarded(const Call& call, Operation operation) {
     operation();
   } catch (const Error& error) {
     if (gloo_->has_failed()) throw;
-    // Two ranks of this host disagree about a message: the others, who know nothing of it, need not
-    // be asked.
+    // Only two ranks of this host disagree about a message. The others cannot know more, so they
+    // are not queried.
     if (is_message(call.what.kind) && error.kind() == ErrorKind::mismatch) {
       gloo_->give_up(statement_of(call, error));
       throw;
@@ -65,7 +65,8 @@ void CpuBackend::guarded(const Call& call, Operation operation) {
 void CpuBackend::carry_out(const Call& call, const Arrays& arrays) {
   guarded(call, [&] {
     if (shares(call.what.kind)) {
-      // Whoever waits in memory waits for one that waits for Gloo, and hears of its end.
+      // The ranks that wait in memory wait for one that waits for Gloo, and are notified if it
+      // fails.
       const auto here = gloo_->probe(call);
       if (call.what.kind == OpKind::kAllReduce) return all_reduce(call, arrays.out);
       if (call.what.kind == OpKind::kBroadcast) return broadcast(call, arrays.out);
@@ -100,7 +101,7 @@ void CpuBackend::all_reduce(const Call& call, Buffer inout) {
 
 void CpuBackend::broadcast(const Call& call, Buffer inout) {
   const int root = call.what.rank;
-  std::vector<int> first;  // Of each host; on the root's, the root.
+  std::vector<int> first;  // The first rank of each host; on the root's host, the root.
   for (const auto& host : hosts_) {
     const bool of_root = std::find(host.begin(), host.end(), root) != host.end();
     first.push_back(of_root ? root : host.front());

@@ -8,14 +8,14 @@
 //        owners: as many as the host with the fewest ranks has (here 2, slices 0 and 1);
 //     2. between hosts, by Gloo: owners of equal slices (0 and 3, 1 and 4) all-reduce them, so that
 //        each byte crosses the network once each way and all owners drive it together;
-//     3. inside each host, by shm: everybody gets all slices.
+//     3. inside each host, by shm: all ranks get all slices.
 //
 // all_reduce, broadcast and barrier go this way, messages the shortest; the other collectives over
 // Gloo alone. Sums are made in the order of ranks inside each host, then in that of hosts: the same
 // bits everywhere and in every run. f16 and bf16 are rounded once inside the host and once between.
 //
-// Whoever fails tells both sides, the team and Gloo's peers (diagnosis.h), so that all learn of the
-// same culprit.
+// A rank that fails notifies both sides, the team and Gloo's peers (diagnosis.h), so that all blame
+// the same rank.
 
 #include "worker_sdk/gloo/gloo_backend.h"
 #include "worker_sdk/shm/shm_backend.h"

@@ -29,7 +29,7 @@ std::optional<int> parse(std::string_view text) {
   return value;
 }
 
-// Nothing if the variable is not set.
+// The variable's number; std::nullopt if the variable is not set.
 std::optional<int> number_of(const Variables& variables, const std::string& name, int min,
                              int max) {
   const auto text = text_of(variables, name);
@@ -50,7 +50,7 @@ int required(std::optional<int> value, const std::string& name, const std::strin
   return *value;
 }
 
-// RANK and WORLD_SIZE, unless the options say them.
+// RANK and WORLD_SIZE, unless the options set them.
 void read_rank(const Variables& variables, const InitOptions& options, Identity& identity) {
   const auto rank =
       options.rank >= 0 ? options.rank : number_of(variables, "RANK", 0, kWorldSizeMax);
@@ -155,7 +155,8 @@ GpuWish read_gpu_wish(const Variables& variables, const InitOptions& options) {
       number_of(variables, "DDPRUN_NCCL_MAX_CTAS", 1, 64).value_or(options.nccl.max_ctas);
   wish.ranks_per_root = number_of(variables, "DDPRUN_NCCL_RANKS_PER_ROOT", 1, kWorldSizeMax)
                             .value_or(wish.ranks_per_root);
-  // NCCL 2.30 asks for the first, those before it take ranks of other hosts to be on other GPUs.
+  // NCCL 2.30 reads the first variable. Before 2.30, setting the second makes NCCL treat ranks as
+  // being on different hosts.
   wish.may_share = text_of(variables, "NCCL_MULTI_RANK_GPU_ENABLE").value_or("0") != "0" ||
                    text_of(variables, "NCCL_HOSTID").has_value();
   wish.windows = number_of(variables, "DDPRUN_NCCL_WINDOWS", 0, 1).value_or(1) == 1;
@@ -176,9 +177,9 @@ Plan read_environment(const Variables& variables, const InitOptions& options) {
   const bool by_environment = options.init_method == "env://" || options.init_method.empty();
   const bool launched = text_of(variables, "RANK") || text_of(variables, "WORLD_SIZE") ||
                         options.rank >= 0 || options.world_size >= 0;
-  if (by_environment && !launched) return plan;  // Nobody launched us: a world of one.
+  if (by_environment && !launched) return plan;  // Not launched: a world of one.
   read_rank(variables, options, plan.identity);
-  // Who overrides the launcher's ranks has made a world that its LOCAL_RANK knows nothing of.
+  // If the options override the launcher's ranks, its LOCAL_RANK does not describe this world.
   const bool launchers_world = options.rank < 0 && options.world_size < 0;
   read_locality(launchers_world ? variables : Variables(), plan.identity);
   plan.local_rank_known =

@@ -1,6 +1,6 @@
 #pragma once
-// What ddprun and torchrun tell a worker through its environment, checked. Pure: the variables come
-// in as a map. ProcessGroup::init calls this before it touches the network.
+// Reads and checks the environment that ddprun and torchrun give to a worker. Pure: the variables
+// are passed as a map. ProcessGroup::init calls this before it uses the network.
 
 #include <map>
 #include <optional>
@@ -13,13 +13,13 @@ namespace ddprun::worker_sdk {
 
 using Variables = std::map<std::string, std::string>;
 
-// Where the store of the job is.
+// Where the job's store is.
 struct Rendezvous {
   enum class Kind {
     kAlone,  // World of one: a store of this process.
     kTcp,    // host:port.
     kFile,   // path.
-    kGiven,  // The program has it; host is where others may be, or empty.
+    kGiven,  // The program passes the store; `host` is where others may be, or empty.
   };
   Kind kind = Kind::kAlone;
   std::string host;
@@ -29,13 +29,13 @@ struct Rendezvous {
       false;  // kTcp only. False: the agent hosts it (TORCHELASTIC_USE_AGENT_STORE).
 };
 
-// What the backend nccl is asked for.
+// What is requested of the backend nccl.
 struct GpuWish {
   int device = -1;           // -1: by local rank.
   int max_ctas = 0;          // DDPRUN_NCCL_MAX_CTAS, else the options'; 0: no limit.
   int ranks_per_root = 128;  // DDPRUN_NCCL_RANKS_PER_ROOT.
-  bool may_share = false;    // NCCL was told that ranks share a GPU.
-  bool windows = true;       // DDPRUN_NCCL_WINDOWS: symmetric ones, where NCCL has them.
+  bool may_share = false;    // NCCL is configured for ranks that share a GPU.
+  bool windows = true;       // DDPRUN_NCCL_WINDOWS: symmetric windows, if NCCL has them.
   bool may_shrink = false;   // The options'.
   bool verbose = false;      // NCCL_DEBUG is INFO or TRACE.
 };
@@ -43,17 +43,17 @@ struct GpuWish {
 struct Plan {
   Identity identity;
   bool local_rank_known =
-      false;  // By LOCAL_RANK and LOCAL_WORLD_SIZE; else found out with the others.
+      false;  // From LOCAL_RANK and LOCAL_WORLD_SIZE; else found in the meeting.
   Rendezvous rendezvous;
   std::string backend;  // "auto", "shm", "gloo", "cpu", "nccl" or "self": DDPRUN_BACKEND, else the
                         // options'.
   std::string host;     // DDPRUN_HOST, else the options'; empty: the machine's name.
   std::string interface;  // DDPRUN_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else empty.
   GpuWish gpu;
-  std::string address;  // Of this host for the others, numeric; empty: to be found out.
-  // Of a group split off another one, or over a store of the program's.
-  std::string prefix;            // Of its keys in the store, after the one that all groups have.
-  std::vector<int> job_ranks;    // By rank: its rank in the job.
+  std::string address;  // Address of this host for the other ranks, numeric; empty: to be found.
+  // For a group split off another group, or over a store of the program's own.
+  std::string prefix;            // Added to the key prefix that all groups have.
+  std::vector<int> job_ranks;    // By rank: the rank in the job.
   std::vector<int> shown_ranks;  // Roster::shown_ranks.
 
   int rank_in_job() const {  // -1: the group is the whole job.

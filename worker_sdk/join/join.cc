@@ -52,7 +52,7 @@ std::int32_t pid_of(const Table& table, int rank) {
   return table.hellos[static_cast<std::size_t>(rank)].pid;
 }
 
-// One attempt to join: what the steps below share.
+// One attempt to join: the state that the steps below share.
 class Joiner {
  public:
   Joiner(const Plan& plan, milliseconds timeout, Kin kin)
@@ -96,7 +96,7 @@ class Joiner {
   std::unique_ptr<Meeting> meeting_;
   std::shared_ptr<Roster> roster_ = std::make_shared<Roster>();
   std::shared_ptr<SegmentSource> segments_ = std::make_shared<MemfdSource>();
-  OfferedSegment offered_;  // That of the first rank of each host, until all have mapped it.
+  OfferedSegment offered_;  // The segment of the first rank of each host, until all have mapped it.
   std::shared_ptr<Segment> control_;
   std::vector<UniqueFd> pidfds_;
 };
@@ -127,9 +127,9 @@ Joined Joiner::run() {
   return std::move(joined_);
 }
 
-// What only this rank has met, such as a limit of its process, ends the attempt of all. One that
-// cannot open a store once more has that of the group that it comes from. Not for what a next
-// attempt with the same keys may mend (join_anew in group_create.cc).
+// Ends the attempt of all ranks if only this rank has met the error, such as a limit of its
+// process. If this rank cannot open its own store connection, it uses that of the parent group. Not
+// used for errors that a next attempt with the same keys may avoid (join_anew in group_create.cc).
 void Joiner::withdraw(const Error& error) noexcept {
   const bool unreachable = error.kind() == ErrorKind::unreachable && kin_.store;
   if (size_ == 1 || (error.kind() != ErrorKind::system && !unreachable)) return;
@@ -143,7 +143,7 @@ void Joiner::withdraw(const Error& error) noexcept {
     const std::string doing = where.operation.empty() ? "" : where.operation + ": ";
     Meeting::withdraw(*with_prefix(*store, prefix_), rank_,
                       Error(error.kind(), {.peer = rank_}, who + doing + error.text()));
-  } catch (const std::exception&) {  // Without a store the others notice the end of this rank.
+  } catch (const std::exception&) {  // Without a store, the others notice the end of this rank.
   }
 }
 
@@ -235,8 +235,8 @@ void Joiner::connect(const Table& table) {
       std::make_unique<CpuBackend>(roster_, hosts, std::move(shm), connect_gloo(table));
 }
 
-// The first of the ranks of this host makes their control segment, the others open it. It keeps the
-// segment open until all have answered, unless it ends.
+// The first rank of this host creates the control segment, the others open it. The first rank keeps
+// the segment open until all have answered, unless it ends.
 Attachment Joiner::share_control(const Table& table, const std::vector<int>& mates) {
   constexpr milliseconds kEnding{1000};  // From the loss of its files to the end of a process.
   const int first = mates.front();
@@ -252,7 +252,7 @@ Attachment Joiner::share_control(const Table& table, const std::vector<int>& mat
       control_ = segments_->open(*name);
     }
   } catch (const Error&) {
-    throw;  // Of the store.
+    throw;  // An error of the store.
   } catch (const std::system_error& failure) {
     attachment.problem = failure.what();
   }
@@ -264,7 +264,7 @@ Attachment Joiner::share_control(const Table& table, const std::vector<int>& mat
   return attachment;
 }
 
-// A rank that dies shall be noticed by those of its host.
+// Watches the other ranks of this host, so that the death of one is noticed.
 Attachment Joiner::watch(const Table& table, const std::vector<int>& mates) {
   std::vector<std::int32_t> pids;
   for (const int r : mates) pids.push_back(pid_of(table, r));
@@ -275,7 +275,7 @@ Attachment Joiner::watch(const Table& table, const std::vector<int>& mates) {
   return attachment;
 }
 
-// All ranks use shared memory, or none. Since every rank has answered while alive, the pidfds are
+// All ranks use shared memory, or none does. As every rank has answered while alive, the pidfds are
 // of the right processes.
 bool Joiner::agree_on_shm(const Attachment& mine) {
   const auto judge = [this](const std::vector<std::string>& said) {
@@ -303,8 +303,8 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   } catch (const std::exception& e) {
     error = as_error(e, {}).text();
   }
-  // Gloo does not notice a connection that was closed before it looked: a rank that is done and
-  // leaves early would leave a slower one waiting. So nobody begins before all are connected.
+  // Gloo does not notice a connection that was closed before Gloo looked at it: a rank that is done
+  // and leaves early would leave a slower one waiting. So no rank begins before all are connected.
   meeting_->hold("connected", error, [this](const auto& errors) {
     int victim = -1;
     for (int r = 0; r < size_; ++r) {
@@ -319,7 +319,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   return backend;
 }
 
-// In a world of one without a table.
+// In a world of one, `table` is empty.
 std::unique_ptr<HostBackend> Joiner::connect_nccl(const Table& table) {
   NcclJoinOptions options{roster_,     joined_.identity, plan_.gpu, {},
                           keys_.get(), meeting_.get(),   deadline_, kin_.siblings,

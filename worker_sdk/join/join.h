@@ -16,36 +16,36 @@
 
 namespace ddprun::worker_sdk {
 
-// At which of its addresses a rank can be reached by its peers. Only join.cc uses this.
+// The address at which a rank's peers can reach it. Only join.cc uses this.
 
-// Numeric. Ranks of one network namespace meet on its loopback. Otherwise the address must not be
-// one that only this host has, as that of a store on this very host may be; asks the routes to the
-// others then.
+// Returns a numeric address. Ranks of one network namespace meet on its loopback. Otherwise the
+// address must not be one that only this host has, as the address of a store on this host may be;
+// then the routes to the other hosts are queried.
 std::string address_for_peers(const std::vector<Introduction>& hellos, int rank,
                               Clock::time_point deadline);
 
 // The operations of errors that are not the store's.
 constexpr const char* kJoining = "joining the job";
-constexpr const char* kTakingSeat = "taking the seat of this rank";  // Which another has taken.
+constexpr const char* kTakingSeat = "taking the seat of this rank";  // If taken by another process.
 
 struct Joined {
   Identity identity;
   std::shared_ptr<const Roster> roster;
-  std::shared_ptr<StoreHost> store_host;  // On rank 0, if nobody else hosts the store.
+  std::shared_ptr<StoreHost> store_host;  // On rank 0, if no other process hosts the store.
   std::shared_ptr<Store> store;
   std::unique_ptr<HostBackend> backend;
 };
 
-// What a group shares with those that were split off the same one.
+// What a group shares with the groups that were split off the same parent.
 struct Kin {
   std::shared_ptr<NcclSiblings> siblings;
-  // The parent's, null for the first group; it is used again where no other process could reach
-  // it, else opened once more.
+  // The parent's store, null for the first group. It is reused if no other process could reach it,
+  // else opened again.
   std::shared_ptr<Store> store = {};
-  // Of a group that is to be smaller than the one that it comes from: nccl_join.h.
+  // Set if the group is to be a smaller version of its parent: nccl_join.h.
   std::shared_ptr<NcclCommunicator> nccl = {};
   std::vector<int> excluded = {};
-  std::shared_ptr<RoundFence> fence = {};  // Of the round that is joined; ends the attempt, too.
+  std::shared_ptr<RoundFence> fence = {};  // Of the round; once raised, it ends the attempt.
 };
 
 // Throws Error, with this rank and host.

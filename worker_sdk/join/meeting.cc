@@ -12,14 +12,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// After the deadline, rank 0 still has to tell the others who is missing, if it has come itself.
+// After the deadline, rank 0, if it has joined itself, still has to report the missing ranks to the
+// others.
 constexpr milliseconds kGrace{2000};
 
-// An answer begins with one of these.
+// The first letter of an answer.
 constexpr char kAnswer = '+';
 constexpr char kFailure = '-';  // Followed by "<kind> <peer> <how many are missing> <each> <text>".
 
-// What a rank says in place of its part when it withdraws; followed by a failure as above.
+// The first letter of what a rank writes in place of its part when it withdraws; a failure as above
+// follows.
 constexpr char kWithdrawn = '\x01';
 
 // The rounds of a join that every rank may wait in.
@@ -42,7 +44,7 @@ std::string encode_failure(const Error& error) {
   return text + error.text();
 }
 
-// Its ranks are below `size`.
+// The answer's content, or throws its failure. Ranks in it must be below `size`.
 std::string open(const std::string& answer, int size) {
   if (!answer.empty() && answer.front() == kAnswer) return answer.substr(1);
   std::istringstream words(answer.empty() ? answer : answer.substr(1));
@@ -132,9 +134,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstWait{100};  // Then twice as long each time.
+constexpr milliseconds kFirstWait{100};  // Doubled on each further wait.
 constexpr milliseconds kLongestWait{2000};
-constexpr milliseconds kSettlementGrace{2000};  // For who settles it to have written it down.
+constexpr milliseconds kSettlementGrace{2000};  // For the settling rank to write its decision.
 
 std::string presence_key(int rank) { return "here/" + std::to_string(rank); }
 
@@ -143,7 +145,7 @@ std::string presence_key(int rank) { return "here/" + std::to_string(rank); }
               whose + " is of another version of ddprun");
 }
 
-// False: some have not come.
+// False: some ranks have not arrived.
 bool wait_for(Store& keys, const std::vector<int>& ranks, milliseconds limit) {
   std::vector<std::string> names;
   for (const int r : ranks) names.push_back(presence_key(r));

@@ -1,6 +1,7 @@
 #pragma once
-// Rounds of "everyone says something, rank 0 answers all", through the store: a constant number of
-// keys for each rank, and one reader of all of them. Used by join.cc before ranks are connected.
+// Rounds in which every rank writes a text and rank 0 answers all, through the store: a constant
+// number of keys per rank, and one reader of all of them. Used by join.cc before ranks are
+// connected.
 
 #include <chrono>
 #include <functional>
@@ -27,17 +28,17 @@ class Meeting {
         size_(size),
         deadline_(deadline) {}
 
-  // Says `mine` under `topic` and returns rank 0's answer, which `decide` makes of what all ranks
-  // have said. If ranks do not come before the deadline, or `decide` throws Error, all ranks throw
-  // the same.
+  // Writes `mine` under `topic` and returns rank 0's answer, which `decide` makes of the texts of
+  // all ranks. If ranks do not arrive before the deadline, or `decide` throws Error, all ranks
+  // throw the same.
   using Decide = std::function<std::string(const std::vector<std::string>& said)>;
   std::string hold(const std::string& topic, const std::string& mine, const Decide& decide);
 
-  // Whether what hold() threw is rank 0's answer to all ranks.
+  // Whether the error that hold() threw is rank 0's answer to all ranks.
   bool failed_for_all() const { return failed_for_all_; }
 
-  // For a rank that cannot come any further, because of `error`, which no other rank has seen: the
-  // others learn it in whichever of the join's rounds they wait, and throw it.
+  // For a rank that cannot continue because of `error`, which no other rank has seen: the others
+  // receive it in whichever of the join's rounds they wait, and throw it.
   static void withdraw(Store& keys, int rank, const Error& error);
 
  private:
@@ -54,25 +55,25 @@ class Meeting {
   bool failed_for_all_ = false;
 };
 
-// Who is left of a group: what each survivor says, and what follows from it. Pure;
+// Which ranks are left of a group: what each survivor reports, and what follows from it. Pure;
 // meeting.cc carries it through the store.
 
-// What this rank has heard. Whoever says something is there; whoever is called lost by any of them
-// shall not be in the smaller group, there or not.
+// The reports that this rank has received. A rank that reports is present; a rank that any report
+// calls lost is not in the smaller group, present or not.
 class Survey {
  public:
   Survey(int rank, int size, const std::vector<int>& lost);
 
   void hear(int rank, const std::vector<int>& lost);
-  std::vector<int> awaited() const;  // Neither heard of nor lost.
-  std::vector<int> members() const;  // Heard of, and not lost.
+  std::vector<int> awaited() const;  // Ranks that have neither reported nor are lost.
+  std::vector<int> members() const;  // Ranks that have reported and are not lost.
 
  private:
   const int size_;
   std::set<int> heard_, lost_;
 };
 
-// What one of them decides for all.
+// The decision that one of the survivors makes for all.
 struct AgreedSurvivors {
   std::chrono::milliseconds limit{0};  // For the smaller group to join, equal on all ranks.
   std::vector<int> members;            // Rising.
@@ -82,22 +83,22 @@ struct AgreedSurvivors {
 
 std::string encode_ranks(const std::vector<int>& ranks);
 std::string encode(const AgreedSurvivors& settlement);
-// Nothing if the text is not what encode makes for a group of `size` ranks.
+// std::nullopt if the text is not what encode makes for a group of `size` ranks.
 std::optional<std::vector<int>> decode_ranks(std::string_view text, int size);
 std::optional<AgreedSurvivors> decode_agreed(std::string_view text, int size);
 
-// How the survivors of a group agree through the store who they are, though nobody knows who will
-// come: each says that it is there and whom it takes for lost; the first that knows of all, or
-// whose patience is over, settles it for all. Used by group_create.cc.
+// How the survivors of a group agree through the store on its members, without knowing which ranks
+// will arrive: each reports itself and the ranks that it considers lost. The first that knows of
+// all ranks, or reaches its limit, settles the members for all. Used by group_create.cc.
 struct SurvivorsWish {
   int rank = 0, size = 1;
   std::vector<int> lost;  // Rising.
   Clock::time_point give_up{};
-  std::chrono::milliseconds limit{0};  // To settle on.
+  std::chrono::milliseconds limit{0};  // The `limit` to settle on.
 };
 
-// `keys`: for this meeting alone. Throws Error: timed_out if who was to settle it has not, mismatch
-// if a text is of another version.
+// `keys`: for this meeting alone. Throws Error: timed_out if the settling rank wrote no decision,
+// mismatch if a text is of another version.
 AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsWish& wish);
 
 }  // namespace ddprun::worker_sdk

@@ -1,6 +1,6 @@
 #pragma once
-// What the ranks tell each other before they connect, and what rank 0 makes of it. Computes only;
-// join.cc carries it through the store.
+// What the ranks send each other before they connect, and what rank 0 decides from it. Computes
+// only; join.cc carries it through the store.
 
 #include <memory>
 #include <optional>
@@ -15,16 +15,16 @@
 
 namespace ddprun::worker_sdk {
 
-// How many groups of this process have ended, by store and rank: the next one must not find the
-// keys of those before it. Each rank counts for itself; all count the same, as all ranks of a group
-// join it, and end it before they join the next.
+// How many groups of this process have ended, by store and rank: the next group must not find the
+// keys of those before it. Each rank counts for itself. All counts are equal, as all ranks of a
+// group join it, and end it before they join the next.
 int ended_lives(const Plan& plan);
 
-// What keys of the plan's group begin with, after the part that all groups have: nothing the first
-// time, nor in a store that rank 0 hosts, which is a new one for each group.
+// The prefix of the keys of the plan's group, after the part that all groups have. Empty for the
+// first group, and in a store that rank 0 hosts, which is new for each group.
 std::string life_prefix(const Plan& plan);
 
-// To be held by the group; its end is counted when the last reference goes.
+// Held by the group; the group's end is counted when the last reference goes.
 std::shared_ptr<void> begin_life(const Plan& plan);
 
 // One rank's introduction.
@@ -33,45 +33,45 @@ struct Introduction {
   std::string domain;   // memory_domain().
   std::string network;  // network_domain().
   std::int32_t pid = 0;
-  std::string address;  // From which this rank reaches the store; numeric, may be empty.
-  std::string backend;  // Its wish: "auto", "shm", "gloo", "cpu".
+  std::string address;  // Address from which this rank reaches the store; numeric, may be empty.
+  std::string backend;  // The requested backend: "auto", "shm", "gloo", "cpu".
 };
 
-// Everybody's, with rank 0's decision.
+// The introductions of all ranks, with rank 0's decision.
 struct Table {
   std::vector<Introduction> hellos;  // By rank.
-  std::string backend;  // "shm", "gloo" or "cpu"; empty if `error` says why there is none.
-  int culprit = -1;     // The rank that `error` is about.
+  std::string backend;               // "shm", "gloo" or "cpu"; empty if `error` is set.
+  int culprit = -1;                  // The rank that `error` is about.
   std::string error;
 };
 
-// How it went for a rank to share memory with the others of its host.
+// Whether a rank could share memory with the others of its host.
 struct Attachment {
   std::string problem;  // Empty: it does.
-  int ended = -1;       // The rank whose process was found to have ended, which is the problem.
+  int ended = -1;       // The rank whose process has ended, if that is the problem.
 };
 
 std::string encode(const Introduction& hello);
 std::string encode(const Table& table);
 std::string encode(const SegmentName& segment);
 std::string encode(const Attachment& attachment);
-// Nothing if the text is not what encode() makes.
+// std::nullopt if the text is not what encode() makes.
 std::optional<Introduction> decode_introduction(std::string_view text);
 std::optional<Table> decode_table(std::string_view text);
 std::optional<SegmentName> decode_segment(std::string_view text);
 std::optional<Attachment> decode_attachment(std::string_view text);
 
-// A wish of "auto" or "cpu" becomes "shm" if all ranks can share memory, "cpu" if some can, else
-// "gloo".
+// A request for "auto" or "cpu" becomes "shm" if all ranks can share memory, "cpu" if some can,
+// else "gloo".
 Table decide(std::vector<Introduction> hellos);
-// The same of encoded ones.
+// decide() of encoded introductions.
 Table decide(const std::vector<std::string>& said);
 
-// What becomes of all ranks' encoded attachments. A rank that has ended since it answered is a lost
-// peer; where memory cannot be shared, "auto" does without, and other wishes (`backend`) fail.
+// The result of all ranks' encoded attachments. A rank that has ended since it answered is a lost
+// peer. If memory cannot be shared, "auto" works without, and other requests (`backend`) fail.
 struct Sharing {
   bool shares = false;
-  ErrorKind kind = ErrorKind::system;  // Of `error`.
+  ErrorKind kind = ErrorKind::system;  // The kind of `error`.
   int culprit = -1;
   std::string error;  // Empty: there is none.
 };

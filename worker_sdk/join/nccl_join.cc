@@ -10,7 +10,7 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-// A store that does not answer within this is of no use to explain a failure.
+// A store that does not answer within this time cannot help to explain a failure.
 constexpr std::chrono::milliseconds kReopenTimeout{500};
 
 }  // namespace
@@ -33,13 +33,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kAttempts = 3;
-constexpr milliseconds kAttemptMax{60000};  // And a little for each rank.
+constexpr milliseconds kAttemptMax{60000};  // Plus kAttemptPerRank per rank.
 constexpr milliseconds kAttemptPerRank{50};
 constexpr milliseconds kAbortPatience{10000};
 constexpr char kGo[] = "go";
 constexpr char kAgain[] = "again";
 constexpr char kFenced[] = "the round is over";
-constexpr char kNoEnd[] = "NCCL's bootstrap does not end";  // Somebody else's fault.
+constexpr char kNoEnd[] = "NCCL's bootstrap does not end";  // Caused by another rank.
 
 class NcclJoiner {
  public:
@@ -131,7 +131,7 @@ void NcclJoiner::compare() {
   });
 }
 
-// A fresh id for each attempt and root: one is good for one communicator.
+// Creates a fresh id per attempt and root: an id is valid for one communicator.
 std::vector<NcclUniqueId> NcclJoiner::exchange_ids(int attempt) {
   const int roots = gpu_->nccl.init_scalable ? roots_for(size(), o_.wish.ranks_per_root) : 1;
   const auto key = [&](int root) {
@@ -175,7 +175,7 @@ NcclCommOptions NcclJoiner::options() const {
   return options;
 }
 
-// Nothing: all join anew.
+// nullptr: all ranks join anew.
 std::unique_ptr<NcclCommunicator> NcclJoiner::shrink_parent() {
   if (!o_.meeting || o_.excluded.empty()) return nullptr;
   const auto all = [](const std::vector<std::string>& said) -> std::string {

@@ -33,7 +33,7 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-// What a launcher said to the parent is not for the children.
+// Variables that a launcher set for the parent, not for the children.
 constexpr const char* kParents[] = {"DDPRUN_PROGRESS", worker_link::kVariable,
                                     "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT",
                                     "TORCHELASTIC_RUN_ID"};
@@ -105,8 +105,9 @@ void run_child(const ChildSeat& seat, const std::function<void(int)>& body) {
 
 namespace ddprun {
 
-// spawn(): forks, watches, ends. A child is told the port of the store through a pipe, as the store
-// must not have a thread before the last fork; through another one it says what it threw.
+// spawn(): forks the children, watches them and ends them. As the store must not have a thread
+// before the last fork, a child receives its port through a pipe. Through another pipe the child
+// reports what it threw.
 
 namespace worker_sdk {
 namespace {
@@ -121,7 +122,7 @@ constexpr std::int64_t kLongestPollMs = 1 << 30;
 }
 
 #ifdef __SANITIZE_THREAD__
-bool has_threads() { return false; }  // But for ThreadSanitizer's own.
+bool has_threads() { return false; }  // Except ThreadSanitizer's own.
 #else
 // A thread that has been joined may still be on its way out; the kernel has marked it, then.
 bool is_leaving(const std::string& task) {
@@ -132,7 +133,7 @@ bool is_leaving(const std::string& task) {
   std::istringstream after_name(text.substr(std::min(text.size(), text.rfind(')') + 1)));
   std::string word;  // State, parent, group, session, terminal and its group.
   for (int i = 0; i < 6; ++i) after_name >> word;
-  unsigned flags = kExiting;  // It may be gone already.
+  unsigned flags = kExiting;  // The child may be gone already.
   after_name >> flags;
   return (flags & kExiting) != 0;
 }
@@ -159,20 +160,20 @@ Pipe make_pipe() {
 struct Child {
   int rank = 0;
   pid_t pid = -1;
-  UniqueFd port;     // Told to it.
-  UniqueFd report;   // Its words.
-  UniqueFd process;  // A pidfd: a pipe may be held open by what the child has started.
+  UniqueFd port;     // Sends the store's port to the child.
+  UniqueFd report;   // Receives `said`.
+  UniqueFd process;  // A pidfd, as a child's own children may hold its pipes open.
   std::string said = {};
   bool ended = false;
   int status = 0;
-  bool status_known = true;  // False: somebody else in this process has waited for it.
+  bool status_known = true;  // False: other code in this process has waited for the child.
 
   bool failed() const { return ended && (status != 0 || !status_known); }
-  // It only suffered from another one's failure.
+  // Whether it only suffered from another child's failure.
   bool is_victim() const { return !said.empty() && said[0] == kVictim; }
 };
 
-// All children of one spawn(); ends those that are left.
+// All children of one spawn(); kills those that are left.
 class Children {
  public:
   ~Children() {
@@ -203,7 +204,7 @@ class Children {
     if (!children_.back().process) refuse(ErrorKind::system, std::strerror(errno));
   }
 
-  // A child that has died before it read the port shall not end this process by a signal.
+  // Blocks SIGPIPE: a child may have died before it read the port.
   void tell_port(std::uint16_t port) {
     const SigpipeGuard guard;
     for (Child& child : children_) {
@@ -212,7 +213,7 @@ class Children {
     }
   }
 
-  // Until all have ended, or the first failure is clear. Nothing: all went well.
+  // Waits until all have ended, or the first failure is clear. nullptr: all succeeded.
   const Child* watch(milliseconds grace) {
     std::optional<Clock::time_point> verdict;  // When even a victim counts as the first.
     for (;;) {
@@ -238,7 +239,7 @@ class Children {
     return std::all_of(children_.begin(), children_.end(), [](const auto& c) { return c.ended; });
   }
 
-  // In the order in which they were noticed, culprits before victims.
+  // In the order in which failures were noticed, culprits before victims.
   const Child* first_failure() const {
     const Child* victim = nullptr;
     for (const int rank : order_) {
@@ -284,7 +285,8 @@ class Children {
   std::vector<int> order_;  // Ranks as they ended.
 };
 
-// Where SIGCHLD is ignored, the kernel forgets how children ended. So it is not while this lives.
+// If SIGCHLD is ignored, the kernel forgets how children ended. So SIGCHLD is not ignored while
+// this lives.
 class ChildrenAreReaped {
  public:
   ChildrenAreReaped() {
@@ -341,11 +343,12 @@ void spawn(int n, const std::function<void(int rank)>& body, const SpawnOptions&
     refuse(ErrorKind::bad_argument,
            "this process has threads already, which its children would lack; call it earlier");
   }
-  // Else a child would print again what waits here.
+  // Otherwise a child would print again what is buffered here.
   std::fflush(nullptr);
   std::cout.flush();
-  // A child must not lock what a thread of ours held when it was forked: so the store, which has
-  // one, comes last; and goes last, as whoever ends well may still leave words in it.
+  // A child must not inherit a lock that another thread holds at the fork, so the store, which has
+  // a thread, is created after the last fork. It is destroyed last, as children that exit cleanly
+  // may still write to it.
   std::optional<StoreHost> store;
   const ChildrenAreReaped reaped;
   Children children;

@@ -1,5 +1,5 @@
 #pragma once
-// What a child of spawn() does. Used by spawn_child.cc.
+// The child's side of spawn(). Used by spawn_child.cc.
 
 #include <sys/types.h>
 
@@ -8,9 +8,9 @@
 
 namespace ddprun::worker_sdk {
 
-// The first letter of what a child says of its end.
+// The first letter of a child's report about its end.
 constexpr char kCulprit = '!';
-constexpr char kVictim = '~';  // It lost a peer, or was told to give up.
+constexpr char kVictim = '~';  // It lost a peer, or was ordered to give up.
 
 constexpr std::size_t kWordsMax = 32768;  // Fits into a pipe, so that no child waits for us.
 
@@ -18,8 +18,8 @@ struct ChildSeat {
   int rank = 0;
   int size = 1;
   pid_t parent = -1;
-  int port = -1;    // To read the store's port from.
-  int report = -1;  // To say what was thrown.
+  int port = -1;    // The pipe with the store's port.
+  int report = -1;  // The pipe for the report.
 };
 
 // Ends the process.
