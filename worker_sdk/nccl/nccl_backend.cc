@@ -1,5 +1,5 @@
-// The life of the backend nccl: its stream, its memory, its end, and what is done on the host.
-// Below are the operations in the stream.
+// The life of the backend nccl: its stream, its memory, its end, and its work on the host. Below
+// are the operations in the stream.
 
 #include "worker_sdk/nccl/nccl_backend.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFinishPatience{5000};  // For the peers, that they finish, too.
+constexpr milliseconds kFinishPatience{5000};  // For the peers to finish, too.
 constexpr std::chrono::microseconds kLookAgain{200};
 constexpr milliseconds kAbortPatience{10000};
 constexpr auto kHostDiagnosisPatience = std::chrono::seconds(30);
@@ -56,11 +56,11 @@ NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
   }
 }
 
-// Operations have deadlines, so the watch comes to an end.
+// Operations have deadlines, so the watch ends.
 NcclBackend::~NcclBackend() {
   const auto fate = watch_->fate();
   watch_.reset();
-  if (fate->failing.load()) comm_->abort(kAbortPatience);  // It may only be revoked yet.
+  if (fate->failing.load()) comm_->abort(kAbortPatience);  // It may only have been revoked.
   memory_->end();
   if (!fate->failing.load()) comm_->finish(Clock::now() + kFinishPatience);
   const GpuDeviceGuard current(*gpu_, comm_->device());
@@ -75,7 +75,7 @@ void NcclBackend::check(const Call& call) {
   if (watch_->fate()->failing.load()) throw_fate(call);
 }
 
-// The failure itself for the first who hears of it.
+// Throws the failure itself to the first caller, and to later ones that the group is dead.
 void NcclBackend::throw_fate(const Call& call) {
   const auto fate = watch_->fate();
   std::unique_lock lock(fate->mutex);
@@ -171,7 +171,8 @@ void NcclBackend::await_default_stream(const std::string& what, Clock::time_poin
   }
 }
 
-// In a barrier the ranks meet on the host, after all that each has put into its stream is done.
+// In a barrier the ranks meet on the host, after each rank's stream has done what was put into it
+// before.
 void NcclBackend::carry_out(const Call& call, const Arrays& arrays) {
   check(call);
   const bool is_barrier = call.what.kind == OpKind::kBarrier;
@@ -208,8 +209,8 @@ bool NcclBackend::has_windows() const {
          gpu_->nccl.window_deregister;
 }
 
-// Drops the windows that no rank uses any more. True: all ranks can make another one. Ranks that
-// ask for different sizes, which NCCL would not notice, do not get through here.
+// Drops the windows that no rank uses any more. True: all ranks can make another one. Also stops
+// ranks that request different sizes, which NCCL would not notice.
 bool NcclBackend::agree_on_windows(const Call& call, bool able) {
   DDPRUN_ASSERT(gloo_);  // There are no windows in a world of one.
   std::vector<std::int64_t> said = memory_->released();
@@ -225,8 +226,8 @@ bool NcclBackend::agree_on_windows(const Call& call, bool able) {
   return all;
 }
 
-// Collective: it fails as any other operation does. Where no window can be had NCCL registers the
-// memory as ncclCommRegister does, or does nothing, if NCCL_LOCAL_REGISTER is 0.
+// Collective: fails like any other operation. If NCCL cannot make a window, it registers the memory
+// as ncclCommRegister does, or does nothing if NCCL_LOCAL_REGISTER is 0.
 void NcclBackend::make_window(const Call& call, NcclMemory::Block& block) {
   const auto pending = put_behind(call, nullptr, [&] {
     return comm_->call([&](const NcclApi& nccl, NcclComm comm) {
@@ -247,14 +248,15 @@ void NcclBackend::abort() noexcept {
   watch_->request_abort();
 }
 
-// The round's store ends, too: Gloo's part must not ask there for a reason.
+// The round's store ends, too, so Gloo's part must not search it for a reason.
 void NcclBackend::dissolve() noexcept {
   aborted_.store(true);
   host_->dissolve();
   watch_->request_abort();
 }
 
-// Of what is in streams the watch knows itself; barriers and arrays of the host wait in Gloo.
+// The watch itself notices the loss for operations in streams; barriers and arrays of the host wait
+// in Gloo.
 void NcclBackend::lose(int rank, const std::string& why) noexcept { host_->lose(rank, why); }
 
 std::shared_ptr<NcclCommunicator> NcclBackend::retire() {
@@ -265,8 +267,8 @@ std::shared_ptr<NcclCommunicator> NcclBackend::retire() {
   return comm_->is_revoked() ? comm_ : nullptr;
 }
 
-// NcclBackend::enqueue(): an operation, as NCCL has it, is put into the stream, and nothing waits
-// for it here but for NCCL to have put it there.
+// NcclBackend::enqueue(): puts an operation into the stream and waits only until NCCL has put it
+// there.
 
 namespace {
 
@@ -292,7 +294,7 @@ int own_type_of(DataType type) {
   return -1;
 }
 
-// "f32, f64, ...": those that NCCL has.
+// The names of the types that NCCL has: "f32, f64, ...".
 std::string own_types() {
   std::string names;
   for (const TypeFacts& facts : kDataTypes) {
@@ -302,7 +304,7 @@ std::string own_types() {
   return names;
 }
 
-// As which an array travels: bytes, if NCCL does not have its type.
+// The type as which an array travels: bytes, if NCCL does not have its type.
 int type_of(DataType type) {
   const int own = own_type_of(type);
   return own < 0 ? kNcclUint8 : own;
@@ -327,7 +329,7 @@ int op_of(ReduceOp op) {
   return -1;
 }
 
-// All but those that are made of several messages.
+// All operations except those that are made of several messages.
 int call_nccl(const NcclApi& nccl, const Signature& what, const Arrays& arrays, NcclComm comm,
               CudaStream stream) {
   const Buffer in = arrays.in, out = arrays.out;
@@ -387,7 +389,7 @@ std::shared_ptr<Pending> NcclBackend::put_behind(const Call& call, Stream stream
   try {
     well = put_into_stream(call, put);
   } catch (...) {
-    pending->end(stream_);  // There was none.
+    pending->end(stream_);  // There was no operation.
     throw;
   }
   if (well) pending->end(stream_);
@@ -449,8 +451,8 @@ int NcclBackend::put_operation(const Signature& what, const Arrays& arrays) {
   });
 }
 
-// To each rank its part, and from each its part; where one of them is null, this rank has its part
-// already. All at once, so that no message waits for another.
+// Sends each rank its part, and receives a part from each. Where a part is null, this rank has its
+// part already. All in one NCCL group, so that no message waits for another.
 int NcclBackend::put_messages(const PartOf& from, const PartOf& to) {
   return comm_->call([&](const NcclApi& nccl, NcclComm comm) {
     int status = nccl.group_start();
@@ -474,7 +476,7 @@ int NcclBackend::put_messages(const PartOf& from, const PartOf& to) {
 // NCCL sends and receives at the same time, so that the source must lie elsewhere.
 const std::byte* NcclBackend::apart(Buffer in) {
   if (scratch_bytes_ < in.bytes()) {
-    if (scratch_) gpu_->cuda.free(scratch_);  // CUDA waits for who uses it.
+    if (scratch_) gpu_->cuda.free(scratch_);  // CUDA waits for its users.
     scratch_ = nullptr;
     scratch_bytes_ = 0;
     if (gpu_->cuda.malloc(&scratch_, in.bytes()) != kCudaSuccess) {
@@ -487,7 +489,7 @@ const std::byte* NcclBackend::apart(Buffer in) {
   return static_cast<const std::byte*>(scratch_);
 }
 
-// Throws what CUDA says of it: no operation may go on with what was not copied.
+// Throws CUDA's error: no operation may continue if its data was not copied.
 void NcclBackend::put_copy(void* to, const void* from, std::size_t bytes) {
   if (to == from) return;
   require(*gpu_, gpu_->cuda.memcpy(to, from, bytes, kCudaMemcpyDefault, stream_),

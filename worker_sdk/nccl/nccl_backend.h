@@ -1,10 +1,10 @@
 #pragma once
 // Collectives between GPUs, by NCCL. Every operation is put into a stream of this backend, of high
-// priority, behind what is in the caller's stream; nothing waits for it but who asks to.
+// priority, behind what is in the caller's stream; only explicit waits wait for it.
 //
 // Beside the communicator there is a group of Gloo's: for barriers, for arrays of the host, for the
-// news that a peer is gone (which NCCL does not notice where GPUs reach each other's memory), and
-// for the question whose fault it was (nccl_watch.h).
+// notice that a peer is gone (which NCCL does not detect if GPUs reach each other's memory), and to
+// find the culprit of a failure (nccl_watch.h).
 
 #include <memory>
 
@@ -80,9 +80,9 @@ class NcclBackend final : public DeviceBackend {
   std::mutex mutex_;  // Around put_behind(): gradients may be marked from any thread.
   CudaStream stream_ = nullptr;
   std::unique_ptr<GpuEvent> ready_, copied_;
-  void* scratch_ = nullptr;  // Of the device, for the source of an all_to_all in place.
+  void* scratch_ = nullptr;  // In device memory: the source of an all_to_all in place.
   std::size_t scratch_bytes_ = 0;
-  std::unique_ptr<GpuKernels> kernels_;  // Once a hook has asked for them.
+  std::unique_ptr<GpuKernels> kernels_;  // Made for the first hook that uses them.
   std::atomic<bool> aborted_{false};
   std::unique_ptr<NcclWatch> watch_;
 };

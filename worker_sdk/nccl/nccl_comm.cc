@@ -50,9 +50,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kGatePatience{500};  // For a call of NCCL that should not block, but may.
-constexpr milliseconds kCommAbortPatience{10000};  // Where nobody says another one.
-constexpr milliseconds kGraphPatience{250};    // For streams to be free, where graphs hold NCCL.
-constexpr milliseconds kAlonePatience{10000};  // For another thread's call to come to its end.
+constexpr milliseconds kCommAbortPatience{10000};  // Used if the caller sets no limit.
+constexpr milliseconds kGraphPatience{250};    // For streams to become free while graphs hold NCCL.
+constexpr milliseconds kAlonePatience{10000};  // For another thread's call to end.
 constexpr std::chrono::microseconds kQuickLooks{500}, kCommLookAgain{50};
 
 NcclConfig config_of(const NcclCommOptions& options) {
@@ -68,8 +68,8 @@ void pause() {
   ::nanosleep(&length, nullptr);
 }
 
-// A call that may never return, in a thread of its own; if the system has none left, in this one:
-// the communicator must end.
+// Runs a call that may never return in a thread of its own. If no thread can be started, runs it in
+// this one: the communicator must end.
 template <class Function>
 std::shared_ptr<NcclCallApart> apart(std::shared_ptr<const GpuRuntime> gpu, int device,
                                      Function function) {
@@ -95,7 +95,7 @@ std::shared_ptr<NcclCallApart> apart(std::shared_ptr<const GpuRuntime> gpu, int 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options)
     : gpu_(std::move(gpu)), options_(std::move(options)) {
   NcclConfig config = config_of(options_);
-  const GpuDeviceGuard current(*gpu_, options_.device);  // The one that NCCL takes.
+  const GpuDeviceGuard current(*gpu_, options_.device);  // NCCL uses the current device.
   std::vector<NcclUniqueId> ids = options_.ids;
   const int status =
       ids.size() > 1 ? gpu_->nccl.init_scalable(&comm_, options_.size, options_.rank,
@@ -108,7 +108,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCo
 
 NcclCommunicator::~NcclCommunicator() { abort(kCommAbortPatience); }
 
-// Under the gate: the first error stays.
+// Call with the gate locked. Keeps the first error.
 void NcclCommunicator::keep_error(int status) {
   if (status == kNcclSuccess || status == kNcclInProgress || error_ != kNcclSuccess) return;
   error_ = status;
@@ -128,7 +128,7 @@ int NcclCommunicator::status() {
 }
 
 int NcclCommunicator::settle(const std::function<bool()>& give_up) {
-  // NCCL puts each operation into the stream by a thread of its own, which takes some 100 us.
+  // A thread of NCCL puts each operation into the stream, which takes some 100 us.
   for (const auto quick = Clock::now() + kQuickLooks;;) {
     const int now = status();
     if (now != kNcclInProgress || give_up()) return now;
@@ -166,26 +166,26 @@ int NcclCommunicator::call_alone(const Use& what) {
 }
 
 std::string NcclCommunicator::explain(int status) {
-  std::string text = gpu_->nccl.error_string(status);  // Of no communicator: needs no gate.
+  std::string text = gpu_->nccl.error_string(status);  // Needs no communicator, so no gate.
   const auto lock = lock_soon();
   if (lock && !text_.empty() && text_ != text) text += ": " + text_;
   return text;
 }
 
-// For a thread that may come to run when the call has been given up, and `comm` freed.
+// For a thread that may start late, when the call has been given up and `comm` freed.
 int NcclCommunicator::call_unless_taken(NcclComm comm, const Use& what) {
   const std::lock_guard lock(gate_);
   return current() == comm ? what(gpu_->nccl, comm) : kNcclInProgress;
 }
 
-// Not by a timed mutex: ThreadSanitizer does not know its timed lock.
+// Polls instead of using a timed mutex, whose timed lock ThreadSanitizer does not know.
 std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
   std::unique_lock lock(gate_, std::defer_lock);
   retry_until(Clock::now() + kGatePatience, [&] { return lock.try_lock(); });
   return lock;
 }
 
-// Whoever takes it ends it.
+// The caller has to end the communicator that it takes.
 NcclComm NcclCommunicator::take() {
   const auto lock = lock_soon();
   return std::atomic_ref(comm_).exchange(nullptr);
@@ -231,7 +231,7 @@ NcclComm NcclCommunicator::take_for_revocation() {
   gpu_->nccl.async_error(comm, &now);
   if (now == kNcclInProgress) return nullptr;
   revoked_ = true;
-  error_ = kNcclSuccess;  // From now on it is about the revocation.
+  error_ = kNcclSuccess;  // From now on `error_` is about the revocation.
   return comm;
 }
 
@@ -262,12 +262,12 @@ void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit, bool
     const auto late = [&] { return Clock::now() >= deadline; };
     well = (status == kNcclSuccess || status == kNcclInProgress) && settle(late) == kNcclSuccess;
   }
-  if (!well) abort(abort_limit);  // It frees the call, too.
+  if (!well) abort(abort_limit);  // abort() ends the call, too.
   calling.join();
 }
 
-// The call itself may block until the device's stream is empty; and the new communicator is not
-// there before the old one is no longer in progress.
+// The call itself may block until the device's stream is empty, and the new communicator exists
+// only when the old one is no longer in progress.
 std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shrink(
     std::vector<int> excluded, NcclCommOptions options, const std::function<bool()>& give_up) {
   const NcclComm parent = is_revoked() ? current() : nullptr;
@@ -295,10 +295,10 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
   if (!returned.load()) abort(kCommAbortPatience);
   calling.join();
   if (status == kNcclSuccess || status == kNcclInProgress) status = settle(give_up);
-  std::string text;  // A communicator that was aborted meanwhile has no error of its own.
+  std::string text;  // An aborted communicator has no error of its own.
   if (status == kNcclInProgress || !child) text = "ncclCommShrink does not end";
   if (status != kNcclSuccess && status != kNcclInProgress) text = "NCCL says: " + explain(status);
-  if (!text.empty()) abort(kCommAbortPatience);  // Then nothing writes `child`.
+  if (!text.empty()) abort(kCommAbortPatience);  // Then `child` is no longer written.
   std::unique_ptr<NcclCommunicator> made;
   if (child) made.reset(new NcclCommunicator(gpu_, std::move(options), child));
   return {std::move(made), std::move(text)};

@@ -22,18 +22,18 @@
 
 namespace ddprun::worker_sdk {
 
-// The communicators of one process, which fail together: a group and all that were split off it. To
-// abort one waits for its device, on which kernels of another may spin for the same lost peer; so
-// whichever fails first takes the others along, each aborted by its own watch at the same time.
-// Used by nccl_watch.cc; made by ProcessGroup::init, handed on by split, made
-// anew by shrink.
+// The communicators of one process, which fail together: a group and all that were split off it.
+// Aborting one waits for its device, on which kernels of another may spin for the same lost peer.
+// So the first that fails also dooms the others, each of which is aborted by its own watch at the
+// same time. Used by nccl_watch.cc; made by ProcessGroup::init, handed on by split, made anew by
+// shrink.
 class NcclWatch;
 
 class NcclSiblings {
  public:
   // The failure that came first.
   struct First {
-    std::shared_ptr<NcclFate> fate;  // Whose `failure` follows soon.
+    std::shared_ptr<NcclFate> fate;  // Its `failure` follows soon.
     std::shared_ptr<const Roster> roster;
     Cause cause = Cause::kLost;
     int suspect = -1;  // A rank of the job.
@@ -48,7 +48,7 @@ class NcclSiblings {
   void fail(const NcclWatch& watch, First first);  // Dooms the others, unless they are already.
   std::optional<First> first() const;
 
-  // The agent's, of a rank that is gone.
+  // The agent's notice of a lost rank.
   std::optional<LossNotice> loss_notice() const;
   const std::set<int>& gone() const { return gone_; }
 
@@ -63,13 +63,13 @@ class NcclSiblings {
 struct NcclCommOptions {
   int device = 0;
   int rank = 0, size = 1;
-  std::vector<NcclUniqueId> ids;  // One for each root.
+  std::vector<NcclUniqueId> ids;  // One per root.
   std::string name;
   int max_ctas = 0;         // 0: as NCCL likes.
-  bool may_shrink = false;  // revoke() shall leave what shrink() needs.
+  bool may_shrink = false;  // revoke() must keep what shrink() needs.
 };
 
-// A call of NCCL in a thread of its own, which may outlive who waits for it.
+// A call of NCCL in a thread of its own, which may outlive its caller.
 struct NcclCallApart {
   bool returns_before(Clock::time_point deadline) {
     std::unique_lock lock(mutex);
@@ -82,7 +82,7 @@ struct NcclCallApart {
 
 class NcclCommunicator {
  public:
-  // Begins to join the others; status() tells when that is done.
+  // Begins to join the others; status() reports when that is done.
   NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options);
   ~NcclCommunicator();  // Aborts, unless finish() or abort() was called.
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -90,35 +90,35 @@ class NcclCommunicator {
 
   // kNcclSuccess, kNcclInProgress, or the first error, which stays. Never blocks.
   int status();
-  // Until the last call is no longer in progress, or `give_up`.
+  // Waits until the last call is no longer in progress, or `give_up` returns true.
   int settle(const std::function<bool()>& give_up);
   using Use = std::function<int(const NcclApi&, NcclComm)>;
   // Makes a call of NCCL; kNcclInvalidUsage after abort(). Whatever it returns, the call may be in
-  // progress: status() tells. Some functions of NCCL return success all the same.
+  // progress, as some functions of NCCL return success all the same: status() reports that.
   int call(const Use& what);
-  // The same for functions that must not be called while another one is in progress, and do not
-  // look for that themselves. Waits for it, for some seconds.
+  // Like call(), for functions that must not be called while another one is in progress and do not
+  // check that themselves. Waits for the other one, for some seconds.
   int call_alone(const Use& what);
-  std::string explain(int status);  // In NCCL's words.
+  std::string explain(int status);  // NCCL's text.
 
-  // Frees what is in streams and the peers' connections. Any thread; returns when it is done. If
-  // NCCL does not return within `limit`, the process ends: nothing else would free the device.
+  // Frees the streams and the peers' connections. Any thread; returns when it is done. If NCCL does
+  // not return within `limit`, the process ends: nothing else would free the device.
   void abort(std::chrono::milliseconds limit);
-  // Frees what is in streams, as abort() does, but keeps the rest for shrink(); from then on call()
-  // refuses. Aborts where NCCL cannot, or has not done it within `limit`, or nobody wants it.
-  // `in_graphs`: there are captured operations; ncclCommAbort does not return before their graphs
-  // are gone, though what is in streams is free soon. So this does not wait for it to return; the
-  // next abort() does.
+  // Frees the streams like abort(), but keeps the rest for shrink(); from then on call() refuses.
+  // Aborts if NCCL cannot revoke, does not within `limit`, or shrink() is not wanted. `in_graphs`:
+  // there are captured operations; ncclCommAbort does not return before their graphs are gone,
+  // though the streams are free soon. So this does not wait until it returns; the next abort()
+  // does.
   void revoke(std::chrono::milliseconds limit, std::chrono::milliseconds abort_limit,
               bool in_graphs);
   bool is_revoked();
-  // Of a communicator that was revoked: another one without `excluded`, made by all others; or why
-  // there is none. Whatever comes of it, this one is to be aborted then, by all ranks.
+  // For a revoked communicator: makes another one without `excluded`, together with all other
+  // ranks; or returns why there is none. In either case all ranks have to abort this one then.
   std::pair<std::unique_ptr<NcclCommunicator>, std::string> shrink(
       std::vector<int> excluded, NcclCommOptions options, const std::function<bool()>& give_up);
-  // A friendly end, when nothing is under way; within the deadline, else as abort(). NCCL itself
-  // may wait for the peers of this host to end, too: one that does not is left behind, with a
-  // warning.
+  // Ends the communicator while no operation is in progress; after the deadline, like abort(). NCCL
+  // itself may wait for the peers of this host to end, too: if one does not, this one is left
+  // behind, with a warning.
   void finish(Clock::time_point deadline);
 
   const std::shared_ptr<const GpuRuntime>& runtime() const { return gpu_; }
@@ -128,7 +128,7 @@ class NcclCommunicator {
   NcclCommunicator(std::shared_ptr<const GpuRuntime> gpu, NcclCommOptions options, NcclComm comm)
       : gpu_(std::move(gpu)), options_(std::move(options)), comm_(comm) {}
   NcclComm take();
-  // Also where take() could not wait for the gate any longer.
+  // Valid also if take() could not lock the gate.
   NcclComm current() { return std::atomic_ref(comm_).load(); }
   std::unique_lock<std::mutex> lock_soon();  // Owns nothing if another thread's call does not end.
   void begin_abort();
@@ -139,13 +139,13 @@ class NcclCommunicator {
 
   const std::shared_ptr<const GpuRuntime> gpu_;
   const NcclCommOptions options_;
-  std::mutex gate_;  // One thread at a time may call NCCL; abort() waits for it a while only.
+  std::mutex gate_;  // One thread at a time may call NCCL; abort() waits for it only a while.
   NcclComm comm_ = nullptr;
   bool revoked_ = false;
   int error_ = kNcclSuccess;
-  std::string text_;  // What NCCL said when `error_` happened.
+  std::string text_;  // NCCL's text for `error_`.
   std::mutex ending_gate_;
-  std::shared_ptr<NcclCallApart> ended_;  // Of begin_abort().
+  std::shared_ptr<NcclCallApart> ended_;  // The call of begin_abort().
 };
 
 // The exit status of a process that could not abort its communicators.

@@ -39,7 +39,7 @@ void NcclMemory::release(const std::shared_ptr<Block>& block) {
   const std::lock_guard lock(mutex_);
   block->released = true;
   if (block->window) return;
-  if (block->registration && comm_ && comm_->is_revoked()) return;  // Until it is aborted.
+  if (block->registration && comm_ && comm_->is_revoked()) return;  // Kept until abort().
   std::erase(enrolled_, block);
   close(*block);
   free(*block);
@@ -78,7 +78,7 @@ void NcclMemory::end() {
   comm_ = nullptr;
 }
 
-// What the communicator knows of the block; nothing if it was aborted.
+// Removes the communicator's entry of the block, unless it was aborted.
 void NcclMemory::close(Block& block) {
   if (comm_ && (block.window || block.registration)) {
     comm_->call_alone([&](const NcclApi& nccl, NcclComm c) {

@@ -1,10 +1,10 @@
 #pragma once
-// The memory that a group of nccl hands out, and what its communicator knows of it. NcclBackend
-// makes and ends it; the memory's users may let go of theirs before or after that.
+// The memory that a group of nccl hands out, and how its communicator has registered it.
+// NcclBackend makes and ends it; the memory's users may let go of theirs before or after that.
 //
-// Windows come and go at the same point on all ranks, else their places in NCCL's symmetric space
-// would drift apart. So a window whose memory nobody uses any more stays until all ranks have said
-// so: in the next allocate() or barrier().
+// Windows are made and dropped at the same point on all ranks, else their places in NCCL's
+// symmetric space would drift apart. So a window whose memory is no longer used stays until all
+// ranks have reported that: in the next allocate() or barrier().
 
 #include <memory>
 #include <mutex>
@@ -19,10 +19,10 @@ class NcclMemory : public std::enable_shared_from_this<NcclMemory> {
   struct Block {
     void* address = nullptr;
     std::size_t bytes = 0;
-    bool is_nccls = false;         // By ncclMemAlloc.
-    void* registration = nullptr;  // By ncclCommRegister, if there is no window.
+    bool is_nccls = false;         // Allocated by ncclMemAlloc.
+    void* registration = nullptr;  // From ncclCommRegister, if there is no window.
     NcclWindow window = nullptr;
-    bool released = false;  // Nobody uses the memory any more.
+    bool released = false;  // The memory is not used any more.
   };
 
   explicit NcclMemory(NcclCommunicator& comm)
@@ -30,12 +30,13 @@ class NcclMemory : public std::enable_shared_from_this<NcclMemory> {
 
   // Throws Error.
   std::shared_ptr<Block> take(std::size_t bytes);
-  // Without a window. It works without a registration, too, only slower.
+  // Registers a block that has no window. Without a registration it works, too, only slower.
   void enroll(Block& block);
-  // The address, which gives the memory back with its last owner.
+  // Returns the address; its last owner gives the memory back.
   std::shared_ptr<void> share(std::shared_ptr<Block> block);
 
-  // By window, in the order in which they were made, which is that of all ranks: may it go?
+  // Whether each window may be dropped on this rank, in the order in which they were made, which is
+  // the same on all ranks.
   std::vector<std::int64_t> released();
   void drop(const std::vector<std::int64_t>& may_go);
 
@@ -51,8 +52,8 @@ class NcclMemory : public std::enable_shared_from_this<NcclMemory> {
   const int device_;
   std::mutex mutex_;
   NcclCommunicator* comm_;                        // Null: it is gone.
-  std::vector<std::shared_ptr<Block>> windows_;   // With a window.
-  std::vector<std::shared_ptr<Block>> enrolled_;  // With a registration.
+  std::vector<std::shared_ptr<Block>> windows_;   // Blocks with a window.
+  std::vector<std::shared_ptr<Block>> enrolled_;  // Blocks with a registration.
 };
 
 }  // namespace ddprun::worker_sdk

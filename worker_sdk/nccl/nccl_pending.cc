@@ -98,7 +98,7 @@ std::chrono::nanoseconds NcclPending::duration() noexcept {
   return passed() ? begin_.until(end_) : std::chrono::nanoseconds(0);
 }
 
-// As exact as the watch is quick: the device's clock is not the host's.
+// Only as exact as the watch is quick: the device has another clock than the host.
 Clock::time_point NcclPending::started() noexcept {
   if (!passed()) return {};
   return Clock::time_point(Clock::duration(seen_.load())) - duration();

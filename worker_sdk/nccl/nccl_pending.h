@@ -12,14 +12,14 @@
 
 namespace ddprun::worker_sdk {
 
-// What all operations of a backend share, and may outlive it.
+// The state that all operations of a backend share. They may outlive the backend.
 struct NcclFate {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<Error> failure;      // Under the mutex, with its diagnosis.
   std::atomic<bool> failing{false};  // Set before anything is aborted: an event that passes later
                                      // proves nothing.
-  std::atomic<bool> told{false};     // Somebody was thrown `failure`.
+  std::atomic<bool> told{false};     // `failure` was thrown to a caller.
 };
 
 class NcclPending final : public Pending {
@@ -36,14 +36,14 @@ class NcclPending final : public Pending {
   const DeviceMark& begin_mark() const override { return begin_; }
   const DeviceMark& end_mark() const override { return end_; }
 
-  // For the backend, in the stream before and after the operation. Until its end is there, NCCL
-  // is about to put it there, for which it may need the peers.
+  // The backend calls these for the stream before and after the operation. Until the end mark is in
+  // the stream, NCCL is about to put the operation there, for which it may need the peers.
   void begin(CudaStream stream) { begin_.record(stream); }
   void end(CudaStream stream);
   const Call& call() const { return call_; }
-  bool begun() const { return begin_.passed(); }  // What was before it in the stream is done.
-  bool passed();  // The end has come to pass, and nothing had failed by then.
-  int fault() const { return fault_.load(); }  // Of the device, as passed() found it.
+  bool begun() const { return begin_.passed(); }  // The work before it in the stream is done.
+  bool passed();  // The end has passed, and nothing had failed by then.
+  int fault() const { return fault_.load(); }  // The device's error that passed() found.
 
  private:
   enum class State { kRunning, kPassed };
@@ -58,10 +58,11 @@ class NcclPending final : public Pending {
   std::atomic<Clock::rep> seen_{0};  // When it was found passed.
 };
 
-// Operations that are put into a stream while CUDA captures it for a graph: nothing is carried out,
-// so nothing may be asked about it, and what runs when the graph is launched is no Work of ours.
+// Operations that are put into a stream while CUDA captures it for a graph: they are not carried
+// out, so their events must not be queried, and what runs when the graph is launched is not a Work
+// of ours.
 
-// Its stream can be made to wait for it; all else is unknown.
+// A stream can be made to wait for it; nothing else is known.
 class NcclCaptured final : public Pending {
  public:
   // The end of what was put into `stream`.

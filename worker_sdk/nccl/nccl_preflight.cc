@@ -7,7 +7,7 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-constexpr std::size_t kTextMax = 4096;  // Of a rank's error.
+constexpr std::size_t kTextMax = 4096;  // For a rank's error.
 constexpr std::size_t kBusIdMax = 64;
 
 std::string version_text(int v) {
@@ -77,7 +77,7 @@ std::optional<Objection> objection(const std::vector<GpuFacts>& facts,
     if (!error.empty()) return Objection{r, name(r, hosts) + " cannot use NCCL: " + error};
   }
   const int usual = usual_version(facts);
-  std::map<std::pair<std::string, std::string>, int> users;  // Of a GPU: the first.
+  std::map<std::pair<std::string, std::string>, int> users;  // The first user of each GPU.
   for (int r = 0; r < n; ++r) {
     const GpuFacts& mine = facts[static_cast<std::size_t>(r)];
     if (mine.nccl_version != usual) {
@@ -101,7 +101,7 @@ int roots_for(int world_size, int ranks_per_root) {
 }
 
 int root_of(int rank, int world_size, int roots) {
-  const int larger = world_size % roots;  // So many parts have one rank more.
+  const int larger = world_size % roots;  // The number of parts that have one rank more.
   const int part = world_size / roots;
   const int in_larger = larger * (part + 1);
   if (rank < in_larger) return rank % (part + 1) == 0 ? rank / (part + 1) : -1;

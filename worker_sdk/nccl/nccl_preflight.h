@@ -1,6 +1,6 @@
 #pragma once
-// What the ranks tell each other before any of them calls NCCL, and what follows from it. NCCL
-// itself would hang, or say that something is wrong somewhere. Pure; nccl_join.cc carries it
+// What the ranks send each other before any of them calls NCCL, and what follows from it. NCCL
+// itself would hang, or report that something is wrong somewhere. Pure; nccl_join.cc carries it
 // through the store.
 
 #include <optional>
@@ -13,23 +13,23 @@ namespace ddprun::worker_sdk {
 // One rank's GPU and library.
 struct GpuFacts {
   std::string error;       // Why this rank cannot use NCCL; empty: it can.
-  int nccl_version = 0;    // As ncclGetVersion tells it.
-  int device = -1;         // Its number among those that the process sees.
-  std::string bus_id;      // Of the GPU, unique on its host.
-  bool may_share = false;  // Its NCCL was told that several ranks use one GPU.
+  int nccl_version = 0;    // From ncclGetVersion.
+  int device = -1;         // Index among those that the process sees.
+  std::string bus_id;      // The GPU's, unique on its host.
+  bool may_share = false;  // NCCL is configured for several ranks per GPU.
 
   bool operator==(const GpuFacts&) const = default;
 };
 
 std::string encode(const GpuFacts& facts);
-std::optional<GpuFacts> decode_gpu_facts(std::string_view text);  // Nothing: not of encode().
+std::optional<GpuFacts> decode_gpu_facts(std::string_view text);  // std::nullopt: not by encode().
 
 struct Objection {
   int culprit = -1;
   std::string text;
 };
 // Why these ranks cannot form a communicator, if they cannot. `hosts` and `domains` by rank: the
-// hosts' names, and what tells the hosts apart.
+// hosts' names, and a value that differs between hosts.
 std::optional<Objection> objection(const std::vector<GpuFacts>& facts,
                                    const std::vector<std::string>& hosts,
                                    const std::vector<std::string>& domains);

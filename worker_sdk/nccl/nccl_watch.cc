@@ -11,10 +11,10 @@ constexpr milliseconds kPeriod{10};
 constexpr milliseconds kAbortLimit{10000};
 constexpr milliseconds kRevokeLimit{2000};
 // A peer that has left after its last operation has done its part, and ours ends in a moment. On a
-// starved machine a moment is not a matter of the clock alone.
+// starved machine time alone is no measure, so a number of looks is required, too.
 constexpr milliseconds kLeavePatience{250};
 constexpr int kLeaveLooks = 15;
-// For the sibling that failed first to have asked its peers, and to be aborted.
+// For the first sibling that failed to query its peers, and to be aborted.
 constexpr milliseconds kSiblingPatience{15000};
 
 }  // namespace
@@ -22,7 +22,8 @@ constexpr milliseconds kSiblingPatience{15000};
 NcclWatch::NcclWatch(std::shared_ptr<const Roster> roster, NcclCommunicator& comm,
                      GlooBackend* gloo, std::shared_ptr<NcclSiblings> siblings)
     : roster_(std::move(roster)), comm_(comm), gloo_(gloo), siblings_(std::move(siblings)) {
-  // First what the system may refuse: the siblings must not keep a watch that does not exist.
+  // Start the thread first, as that may fail: the siblings must not keep a watch that does not
+  // exist.
   thread_ = start_thread("ddprun-nccl", roster_->here("watching NCCL"), [this] { run(); });
   if (siblings_->add(*this)) doom();
 }
@@ -63,7 +64,7 @@ void NcclWatch::overdue() noexcept {
   fate_->failing.store(true);
 }
 
-// Failing from now on: whoever was told of the sibling's failure must not get through here.
+// Sets `failing` at once: a caller that received the sibling's failure must not get through here.
 void NcclWatch::doom() noexcept {
   doomed_.store(true);
   fate_->failing.store(true);
@@ -86,7 +87,7 @@ void NcclWatch::run() {
     };
     changed_.wait(lock, [&] { return stopping_ || busy(); });
     if (!busy()) return;
-    if (over_) {  // Nothing more is started; what was about to be has failed with the rest.
+    if (over_) {  // Operations that were about to start have failed with the rest.
       entries_.clear();
       changed_.notify_all();
       continue;
@@ -94,7 +95,7 @@ void NcclWatch::run() {
     drop_finished();
     auto trouble = look();
     if (trouble) {
-      lock.unlock();  // request_abort() and doom() never wait, but NCCL's words may take a while.
+      lock.unlock();  // request_abort() and doom() must not wait, and NCCL's text may take a while.
       if (trouble->status != kNcclSuccess) {
         trouble->text = "NCCL: " + comm_.explain(trouble->status);
       }
@@ -150,8 +151,9 @@ std::optional<NcclWatch::Trouble> NcclWatch::loss_notice() const {
                  .source = Trouble::Source::kAgent};
 }
 
-// Who is gone for so long that an operation with it could have ended. One that waits for the
-// program's own kernels has not begun. `front` is null for a graph's, of which nothing is known.
+// The peer that has been gone for so long that an operation with it could have ended. An operation
+// that waits for the program's own kernels has not begun. `front` is null for an operation of a
+// graph, whose state is unknown.
 std::optional<int> NcclWatch::lost_peer(const NcclPending* front) {
   const int peer = gloo_ ? gloo_->first_lost() : -1;
   if (peer < 0 || (front && !front->begun())) {
@@ -174,12 +176,12 @@ void NcclWatch::fail(const Trouble& trouble) {
     in_graphs = graphs_;
     call = entries_.empty() ? last_ : entries_.front().operation->call();
   }
-  if (call.start == Clock::time_point{}) call.start = Clock::now();  // It never did anything.
+  if (call.start == Clock::time_point{}) call.start = Clock::now();  // It was never called.
   const auto revoke = [this, in_graphs] { comm_.revoke(kRevokeLimit, kAbortLimit, in_graphs); };
   std::thread freeing;
   try {
     freeing = start_thread("ddprun-revoke", {}, revoke);
-  } catch (const Error&) {  // This thread does it, before it asks the peers.
+  } catch (const Error&) {  // This thread revokes, before it queries the peers.
   }
   siblings_->fail(*this, {.fate = fate_,
                           .roster = roster_,
@@ -196,7 +198,7 @@ void NcclWatch::fail(const Trouble& trouble) {
   fate_->changed.notify_all();
 }
 
-// The agent knows better than the peers, who may not have heard it yet.
+// The agent knows more than the peers, which may not have been notified yet.
 Error NcclWatch::follow_agent(const Call& call, const Trouble& trouble) {
   if (gloo_) {
     gloo_->give_up({.what = call.what, .number = call.number, .suspect = trouble.suspect});
@@ -207,7 +209,7 @@ Error NcclWatch::follow_agent(const Call& call, const Trouble& trouble) {
                  lost + " (the agent reports: " + trouble.text + ")");
 }
 
-// Peers that are not in the sibling take this rank for the one that aborts, which is true.
+// Peers that are not in the sibling regard this rank as the one that aborts, which is true.
 Error NcclWatch::follow_sibling(const Call& call) {
   const auto first = *siblings_->first();
   const int suspect = roster_->from_job(first.suspect);

@@ -2,12 +2,13 @@
 // The thread that watches over a communicator, for NCCL itself would wait for a lost peer for ever:
 //
 //   NCCL or CUDA reports an error, an operation is over its deadline, a peer's process is gone
-//   (Gloo's connection to it ended, or the agent says so), a sibling failed, or abort() was called
+//   (Gloo's connection to it ended, or the agent reports it), a sibling failed, or abort() was
+//   called
 //     -> the communicator is aborted, which frees the streams, and its siblings at the same time
-//     -> Gloo's part of the group asks the peers what they know (diagnosis.h)
-//     -> every Work that was not done throws what came out of that
+//     -> Gloo's part of the group queries the peers' statements (diagnosis.h)
+//     -> every Work that was not done throws the result
 //
-// It sleeps while nothing is under way.
+// It sleeps while no operation is in progress.
 
 #include <deque>
 #include <memory>
@@ -29,12 +30,12 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // Before NCCL is asked to put it into the stream. Its time counts from when those before it are
-  // done. If NCCL refuses it, fate()->failing is set, and the communicator has an error, or it is
+  // Call this before NCCL puts the operation into the stream. Its time counts from the end of those
+  // before it. If NCCL refuses it, fate()->failing is set, and the communicator has an error or is
   // over the deadline.
   void add(std::shared_ptr<NcclPending> operation);
-  // One is captured in a graph, which may be launched at any time: it has no deadline, but all else
-  // is looked for from now on.
+  // An operation is captured in a graph, which may be launched at any time: it has no deadline, but
+  // from now on the watch looks for all other trouble.
   void keep_looking(const Call& captured);
   void request_abort() noexcept;
   void overdue() noexcept;  // NCCL has not put an operation into the stream by its deadline.
@@ -51,8 +52,8 @@ class NcclWatch {
   struct Trouble {
     Cause cause = Cause::kLost;
     int suspect = -1;
-    std::string text;           // Of who noticed it, if there is one.
-    int status = kNcclSuccess;  // What NCCL reports, which is yet to be explained.
+    std::string text;           // The text of the detector, if there is one.
+    int status = kNcclSuccess;  // What NCCL reports, still to be explained.
     enum class Source { kSeen, kAgent, kSibling } source = Source::kSeen;
   };
 
@@ -76,12 +77,12 @@ class NcclWatch {
   std::deque<Entry> entries_;  // Under the mutex.
   Call last_;                  // The operation that began last, under the mutex.
   bool stopping_ = false;
-  bool graphs_ = false;  // There is a graph with an operation in it. Under the mutex.
+  bool graphs_ = false;  // A graph with an operation exists. Under the mutex.
   std::atomic<bool> abort_requested_{false};
   std::atomic<bool> doomed_{false};
   std::atomic<bool> overdue_{false};
-  // Of the thread alone:
-  bool over_ = false;  // It has failed.
+  // Used by the thread alone:
+  bool over_ = false;  // The communicator has failed.
   Clock::time_point front_since_{};
   const NcclPending* front_ = nullptr;
   Clock::time_point lost_since_{};

@@ -21,7 +21,7 @@ void DevicePhases::end_step(std::optional<Stream> stream, StepTimes host,
   if (stream && !end) return leave_out(std::move(host));
   Step step{.host = std::move(host), .borders = {}, .buckets = std::move(buckets)};
   step.by_device = !gap_ && end && !borders_.empty();
-  // Where a stream was used for a part of the step, no clock knows its times.
+  // If a stream was used for a part of the step only, neither clock has its times.
   step.host.known = step.by_device || (borders_.empty() && !end);
   step.borders = std::exchange(borders_, {});
   if (end) {
@@ -45,13 +45,13 @@ std::optional<StepTimes> DevicePhases::next() {
   return done;
 }
 
-// Captured for a graph: it was not carried out, and no event may be asked for anything.
+// A step captured for a graph was not carried out, so its events must not be queried.
 void DevicePhases::leave_out(StepTimes host) {
   host.known = false;
   borders_.clear();
   gap_ = false;
-  // There is nothing to wait for; but where the device decides when a step is read, ranks have the
-  // order of steps in common, and nothing else.
+  // There is nothing to wait for, so it may be read at once. But if the device decides when a step
+  // is read, only the order of steps is common to all ranks, so it is kept.
   const auto place = when_ == When::kLater ? steps_.begin() : steps_.end();
   steps_.insert(place,
                 Step{.host = std::move(host), .captured = true, .borders = {}, .buckets = {}});
@@ -73,7 +73,7 @@ StepTimes DevicePhases::read(const Step& step) {
   for (std::size_t i = 0; i + 1 < step.borders.size(); ++i) {
     times.*(step.borders[i].phase) += step.borders[i].mark->until(*step.borders[i + 1].mark);
   }
-  // The host's clock only says where in a trace this step is.
+  // The host's clock is only used for the place of this step in a trace.
   const DeviceMark& begin = *step.borders.front().mark;
   for (std::size_t b = 0; b < step.buckets.size(); ++b) {
     BucketTimes& bucket = times.buckets[b];

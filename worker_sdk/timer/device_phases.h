@@ -1,6 +1,6 @@
 #pragma once
 // The phases of a step and its buckets by a GPU's clock, without ever waiting for it: marks are put
-// into the program's stream, and read some steps later. Whose marks have not come to pass by then
+// into the program's stream, and read some steps later. A step whose marks have not passed by then
 // is counted as dropped; nothing is held up. Used by timer_shell.cc on the backend nccl and for
 // programs that another library synchronises on GPUs; of their buckets there are no marks.
 //
@@ -9,7 +9,7 @@
 //      stream
 //                                         ready ► begin ══ comm ══ end      of each bucket
 //
-// `exposed` is what the stream stood still for: its last mark passes only behind all buckets.
+// `exposed` is how long the stream stood still: its last mark passes only behind all buckets.
 
 #include <deque>
 #include <memory>
@@ -21,15 +21,15 @@
 
 namespace ddprun::worker_sdk {
 
-// Where a bucket was in a GPU's streams: what BucketFlow collects and DevicePhases reads.
+// The marks of a bucket in a GPU's streams: BucketFlow collects them, DevicePhases reads them.
 struct BucketMarks {
-  std::shared_ptr<const DeviceMark> ready;      // Its last gradient was there.
+  std::shared_ptr<const DeviceMark> ready;      // When its last gradient was there.
   std::vector<std::shared_ptr<Pending>> works;  // Its collectives.
 };
 
 class DevicePhases {
  public:
-  // When a step is read. A host that is further ahead of its GPU gets no times.
+  // When a step is read. If the host is further ahead of its GPU, the step has no times.
   enum class When {
     kLater,  // When kLag later ones have ended: on all ranks after the same step.
     kDone,   // When the device has done it, or kMost later ones have ended.
@@ -38,13 +38,13 @@ class DevicePhases {
 
   DevicePhases(StreamMarks& device, When when) : device_(device), when_(when) {}
 
-  // The stream goes from one phase into `phase`. Nothing: the host waits, its own times are true.
+  // The stream changes into `phase`. Without a stream the host waits, so its own times are right.
   void enter(std::chrono::nanoseconds StepTimes::*phase, std::optional<Stream> stream);
-  // `host`: the step by the host's clock. It is unknown if the stream is captured.
+  // `host`: the step by the host's clock; not known if the stream is captured.
   void end_step(std::optional<Stream> stream, StepTimes host, std::vector<BucketMarks> buckets);
   std::optional<StepTimes> next();  // The oldest step, if it is to be read.
   bool is_full() const { return steps_.size() > kMost; }
-  void end() { ended_ = true; }  // All steps are to be read, whether they are done or not.
+  void end() { ended_ = true; }  // All steps may be read from now on, done or not.
 
  private:
   struct Border {
@@ -54,7 +54,7 @@ class DevicePhases {
   struct Step {
     StepTimes host;
     bool by_device = false;
-    bool captured = false;  // For a graph.
+    bool captured = false;  // Part of a graph.
     std::vector<Border> borders;
     std::vector<BucketMarks> buckets;
   };
@@ -65,7 +65,7 @@ class DevicePhases {
   StreamMarks& device_;
   const When when_;
   bool ended_ = false;
-  std::vector<Border> borders_;  // Of the step that is under way; the first is the last one's end.
+  std::vector<Border> borders_;  // Of the current step; the first is the end of the last step.
   bool gap_ = false;             // Some of them are missing.
   std::deque<Step> steps_;
 };

@@ -13,11 +13,11 @@
 namespace ddprun::worker_sdk {
 
 struct RunSummary {
-  std::chrono::nanoseconds startup{0};  // From the start of the process to that of the first step.
-  std::chrono::nanoseconds rest{0};     // From the end of the last step.
+  std::chrono::nanoseconds startup{0};  // From the start of the process to its first step.
+  std::chrono::nanoseconds rest{0};     // After the end of the last step.
   SyncReport steps;
-  int window_steps = 0;        // Of these, in windows: of them it is known who came last.
-  std::vector<LateRank> late;  // Of the whole job, not only this rank.
+  int window_steps = 0;        // Those in windows, for which the late rank is known.
+  std::vector<LateRank> late;  // In the whole job, not only this rank.
 };
 
 std::string to_json(const RunSummary& summary, const Identity& who, const std::string& host);

@@ -1,4 +1,4 @@
-// The words and the JSON of ddprun/sync_report.h. Pure.
+// Text and JSON of ddprun/sync_report.h. Pure.
 
 #include "ddprun/sync_report.h"
 #include "worker_sdk/base/half.h"

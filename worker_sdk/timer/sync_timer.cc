@@ -9,7 +9,7 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-// A GPU's clock may say that a phase took less than nothing.
+// By a GPU's clock, a phase may have a negative length.
 std::uint64_t ns(std::chrono::nanoseconds time) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(time.count(), 0));
 }
@@ -60,7 +60,7 @@ SyncReport report_of(const SyncCounts& counts) {
           .optimizer = time(counts["optimizer_ns"])};
 }
 
-// Of all buckets together, in bytes/s.
+// The rate of all buckets together, in bytes/s.
 std::uint64_t busbw_of(const SyncWindow& window) {
   double bytes = 0, seconds = 0;
   for (const SyncWindow::Bucket& b : window.buckets) {
@@ -110,7 +110,7 @@ void SyncTimer::record(StepTimes step) {
 
 void SyncTimer::sum_up(const StepTimes& step) {
   last_ = counts_of(step);
-  if (world_size_ == 1) last_["settled_ns"] = last_["exposed_ns"];  // It waits for nobody.
+  if (world_size_ == 1) last_["settled_ns"] = last_["exposed_ns"];  // There is no rank to wait for.
   total_.add(last_);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Sums up steps, and finds out from all ranks' times who waited for whom. Pure. The shell around it
-// is timer_shell.cc, which carries contribution() to the other ranks.
+// Sums up steps, and finds from all ranks' times which ranks waited for which. Pure. The shell
+// around it is timer_shell.cc, which carries contribution() to the other ranks.
 
 #include <deque>
 #include <map>
@@ -12,15 +12,15 @@
 
 namespace ddprun::worker_sdk {
 
-// What others took from a backward pass.
+// How a backward pass was disturbed.
 struct Contention {
-  std::chrono::nanoseconds delayed{0};      // Its thread was ready to run, and had no CPU.
-  std::chrono::nanoseconds collectives{0};  // CPU time of this rank's collectives meanwhile.
+  std::chrono::nanoseconds delayed{0};      // Its thread was ready to run, but had no CPU.
+  std::chrono::nanoseconds collectives{0};  // CPU time of this rank's collectives in that time.
 };
 
-// Moves from backward to exposed what the last pass was delayed by collectives: no longer than they
-// were under way, and no longer than they used a CPU. The rest of the delay is due to the backward
-// passes of other ranks and to other programs, which would have been there without collectives.
+// Moves from backward to exposed the time that collectives delayed the last pass: at most the time
+// that they were in progress, and at most their CPU time. The rest of the delay is due to the
+// backward passes of other ranks and to other programs, and would exist without collectives.
 void charge_contention(StepTimes& step, const Contention& during);
 
 class SyncTimer {
@@ -38,15 +38,15 @@ class SyncTimer {
   const std::deque<StepTimes>& recent() const { return recent_; }
 
   // Steps since the last contribution() make a window: 8 at first, then as many as all before them,
-  // until that is a whole one. So a short run knows at least half of its steps.
+  // up to a full window. So windows cover at least half of the steps of a short run.
   bool window_full() const;
-  // This rank's times of the window in its place, zeros in the others': the sum over ranks is what
-  // analyse() wants. Begins the next window.
+  // This rank's times of the window in its place, zeros in the others': the sum over ranks is the
+  // input of analyse(). Begins the next window.
   std::vector<float> contribution();
-  void skip_window() { filling_.clear(); }  // Nobody learns who was late in it.
+  void skip_window() { filling_.clear(); }  // Its late ranks stay unknown.
   SyncWindow analyse(std::span<const float> sum);
 
-  // Of all windows so far, the ranks that the others waited for, worst first; three at most.
+  // The ranks that the others waited for in all windows so far, worst first; three at most.
   std::vector<LateRank> late_ranks() const;
   int window_steps() const { return window_steps_; }  // In all windows so far.
 
@@ -57,11 +57,11 @@ class SyncTimer {
   const int rank_;
   const int world_size_;
   const int window_;
-  SyncCounts last_;  // Of the last step.
+  SyncCounts last_;  // Counts of the last step.
   SyncCounts total_;
   std::deque<StepTimes> recent_;
   std::vector<StepTimes> filling_;
-  std::vector<StepTimes> given_;    // What contribution() told.
+  std::vector<StepTimes> given_;    // What contribution() returned.
   std::size_t all_given_ = 0;       // Steps, by all of them.
   std::map<int, LateCounts> late_;  // By rank.
   int window_steps_ = 0;

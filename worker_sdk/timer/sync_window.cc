@@ -34,14 +34,14 @@ double median(std::vector<double> values) {
 
 double whole(const RankPhases& r) { return std::accumulate(r.begin(), r.begin() + kComm, 0.0); }
 
-// Whose collectives were shortest.
+// The last rank to arrive: its collectives were the shortest.
 std::size_t last_of(std::span<const RankPhases> ranks) {
   const auto last = std::min_element(ranks.begin(), ranks.end(),
                                      [](auto& a, auto& b) { return a[kComm] < b[kComm]; });
   return static_cast<std::size_t>(last - ranks.begin());
 }
 
-// Of everybody but `rank`.
+// The median of all ranks but `rank`.
 double median_of_others(std::span<const RankPhases> ranks, int rank, std::size_t phase) {
   std::vector<double> others;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -157,7 +157,7 @@ double WindowTable::least_bucket(std::size_t b) const {
 
 namespace {
 
-// Of one step, what those lost that did not come last. A rank that is alone came first, too.
+// Adds the time that all ranks but the last lost in one step. In a world of one, the rank counts.
 void add_lost(SyncWindow& w, const std::vector<RankPhases>& ranks) {
   const std::size_t last = last_of(ranks);
   std::vector<double> exposed, waiting;

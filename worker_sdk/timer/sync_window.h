@@ -1,6 +1,6 @@
 #pragma once
-// All ranks' times of one window of steps: how they are laid out for the exchange, and what they
-// say. Pure. Used by sync_timer.cc.
+// All ranks' times of one window of steps: their layout for the exchange, and their evaluation.
+// Pure. Used by sync_timer.cc.
 
 #include <array>
 #include <chrono>
@@ -13,8 +13,8 @@
 
 namespace ddprun::worker_sdk {
 
-// What the sync timer writes down of one step on one rank. Plain values;
-// distributed_data_parallel's parts fill them, sync_timer and trace read them. Pure.
+// The sync timer's record of one step on one rank. Plain values; distributed_data_parallel's parts
+// fill them, sync_timer and trace read them. Pure.
 
 using StepClock = std::chrono::steady_clock;
 
@@ -31,10 +31,10 @@ struct StepTimes {
   StepClock::time_point pass_begin{};  // Its last backward pass.
   StepClock::time_point pass_end{};
   std::chrono::nanoseconds outside{0}, forward{0}, backward{0}, exposed{0};
-  std::chrono::nanoseconds data{0}, optimizer{0};  // Of programs that tell them from outside.
-  std::chrono::nanoseconds contended{0};           // Of exposed: during the backward pass.
+  std::chrono::nanoseconds data{0}, optimizer{0};  // Of programs that set them from outside.
+  std::chrono::nanoseconds contended{0};           // Part of `exposed`: in the backward pass.
   std::vector<BucketTimes> buckets;
-  bool known = true;  // False: nobody knows its times, but it counts as a step of a window.
+  bool known = true;  // False: its times are unknown, but it counts as a step of a window.
 
   std::chrono::nanoseconds comm() const {
     std::chrono::nanoseconds sum{0};
@@ -46,8 +46,8 @@ struct StepTimes {
   }
 };
 
-// Cuts the time of a rank into the phases of a step, without gaps. Pure: each call says what time
-// it is. Used by distributed_data_parallel.cc.
+// Cuts the time of a rank into the phases of a step, without gaps. Pure: the time is an argument of
+// each call. Used by distributed_data_parallel.cc.
 class Phases {
  public:
   using Time = StepClock::time_point;
@@ -59,10 +59,10 @@ class Phases {
     enter(&StepTimes::backward, now);
     current_.pass_begin = now;
   }
-  // What others call a part of outside.
+  // Parts of `outside` that the program marks.
   void begin_data(Time now) { enter(&StepTimes::data, now); }
   void begin_optimizer(Time now) { enter(&StepTimes::optimizer, now); }
-  // The pass has nothing to wait for: it was one in no_sync(), or failed.
+  // The pass has nothing to wait for: it was in no_sync(), or failed.
   void end_local(Time now) { enter(&StepTimes::outside, now); }
   void begin_wait(Time now) {
     enter(&StepTimes::exposed, now);
@@ -88,16 +88,15 @@ class Phases {
   StepTimes current_;
 };
 
-// Of one rank in one step, in microseconds: each StepPhase, then these.
+// Times of one rank in one step, in microseconds: each StepPhase, then these.
 enum : std::size_t { kStepPhases = 5, kExposed = kStepPhases, kComm, kRankPhases };
 using RankPhases = std::array<double, kRankPhases>;
 
-// Of one step. Nobody where the others waited for less than a millisecond and less than a twentieth
-// of the step.
+// The rank that came last in one step; std::nullopt if the others waited for less than a
+// millisecond and less than a twentieth of the step.
 std::optional<Straggler> find_straggler(std::span<const RankPhases> ranks);
 
-// The worst of a window by all its late steps together; `late` of those that find_straggler()
-// found.
+// The worst of a window by the sum of its late steps; `late`: what find_straggler() found.
 std::optional<Straggler> worst_straggler(std::span<const Straggler> late);
 
 // The exchanged array: for each rank its steps' phases, step by step, then the median time of each
@@ -111,7 +110,7 @@ class WindowTable {
   void assign(std::span<const float> values);
 
   std::vector<RankPhases> step(std::size_t s) const;  // By rank.
-  bool known(std::size_t s) const;                    // Every rank knows its times of it.
+  bool known(std::size_t s) const;                    // All ranks know their times of it.
   double least_bucket(std::size_t b) const;           // Over ranks.
 
  private:
@@ -122,7 +121,7 @@ class WindowTable {
   std::vector<float> values_;
 };
 
-// What the table says about steps of which this rank took `mine`.
+// What the table shows for steps of which this rank took `mine`.
 SyncWindow summarise(const WindowTable& table, int world_size, const std::vector<StepTimes>& mine);
 
 }  // namespace ddprun::worker_sdk

@@ -68,7 +68,8 @@ void ForeignSteps::enter(Phase phase) {
   }
 }
 
-// Who waits for others is in the collective of the step: its number says which ranks are missing.
+// A rank that waits for others is in the collective of the step: its number shows which ranks are
+// missing.
 void ForeignSteps::tell_agent(Phase phase) {
   if (phase != Phase::kExposed) return progress_->set_phase(name_of(phase));
   progress_->enter({.what = {.kind = OpKind::kAllReduce}, .number = steps_ + 1});
@@ -81,7 +82,7 @@ void ForeignSteps::end_step(std::size_t bytes) {
 
 namespace {
 
-// What the caller did not say, the environment may.
+// Options that the caller did not set may come from the environment.
 SyncTimerOptions with_environment(SyncTimerOptions options) {
   options.print = options.print || environment_variable("DDPRUN_SYNC_PRINT") == "1";
   if (options.json_file.empty()) options.json_file = environment_variable("DDPRUN_SYNC_JSON");
@@ -89,7 +90,7 @@ SyncTimerOptions with_environment(SyncTimerOptions options) {
   return options;
 }
 
-// At the end, for ranks that have gone as many steps.
+// At the end, the wait for ranks that have done as many steps.
 constexpr std::chrono::seconds kLastPatience{2};
 
 std::string rank_file(const std::string& folder, const char* before, int rank) {
@@ -131,7 +132,7 @@ void TimerShell::enter(std::chrono::nanoseconds StepTimes::*phase) {
   if (device_) device_->enter(phase, stream());
 }
 
-// Of a foreign program's buckets only the time waited for them is known.
+// For a foreign program's buckets, only the time spent waiting for them is known.
 void TimerShell::record(StepTimes step) {
   if (foreign_) {
     for (BucketTimes& bucket : step.buckets) {
@@ -180,7 +181,7 @@ void TimerShell::begin_wait() {
   const auto now = counters();
   contention_ = {};
   if (!now || !at_begin_) return;
-  // Another thread's may be less: then nothing is known.
+  // After a change of thread the difference may be negative: then nothing is known.
   contention_ = {.delayed = now->delayed - at_begin_->delayed,
                  .collectives = now->collectives - at_begin_->collectives};
 }
@@ -189,7 +190,7 @@ TimerShell::~TimerShell() {
   receive_last();
   if (device_) {
     device_->end();
-    silent_ = silent_ || !foreign_;  // Else the ranks might be at steps that are not the same.
+    silent_ = silent_ || !foreign_;  // Otherwise ranks might exchange different steps.
     for (record_done(); exchange_; record_done()) receive_last();
   }
   report();
@@ -220,8 +221,7 @@ void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMa
   begin_exchange();
 }
 
-// Of many steps that are done at once, those of the next window wait until the last one's exchange
-// has come back.
+// If many steps are done at once, those of the next window wait until the last exchange has ended.
 void TimerShell::record_done() {
   for (;;) {
     if (timer_.window_full()) {
@@ -234,8 +234,8 @@ void TimerShell::record_done() {
   }
 }
 
-// Where an exchange is still under way a whole window later, the ranks do not keep step. All of
-// them see that, as none of them gets the sum.
+// If an exchange is still in progress a whole window later, the ranks do not keep step. All of them
+// notice that, as none of them gets the sum.
 void TimerShell::begin_exchange() {
   if (!timer_.window_full()) return;
   silent_ = silent_ || exchange_.has_value();
@@ -265,15 +265,15 @@ void TimerShell::hear() {
   if (heard_) heard_(*window_);
 }
 
-// A window that was complete with the last step of all. The program's function is not called any
-// more: what it refers to may be gone.
+// A window that was complete with the very last step. The program's function is no longer called:
+// what it refers to may be gone.
 void TimerShell::receive_last() {
   heard_ = nullptr;
   if (!exchange_) return;
   try {
     if (!foreign_ || exchange_->wait_for(kLastPatience)) return hear();
     group_.abort();
-  } catch (const std::exception&) {  // Its steps stay unknown.
+  } catch (const std::exception&) {  // The steps of the window stay unknown.
   }
   exchange_.reset();
   silent_ = true;

@@ -21,16 +21,16 @@ namespace ddprun::worker_sdk {
 class TimerShell {
  public:
   using Heard = std::function<void(const SyncWindow&)>;
-  // `foreign`: the steps are of a program that another library synchronises, and this informs the
-  // agent of them. There nothing is known of the buckets but the time waited for them, and no rank
-  // is held up by the exchange of windows: it ends for good where ranks do not keep step.
+  // `foreign`: the steps are of a program that another library synchronises, and this reports them
+  // to the agent. Of such buckets only the time spent waiting is known, and the exchange of windows
+  // holds up no rank: it ends for good if ranks do not keep step.
   TimerShell(ProcessGroup& group, const SyncTimerOptions& options,
              std::shared_ptr<Progress> foreign = nullptr);
   ~TimerShell();  // Leaves the trace and the summary behind.
   TimerShell(const TimerShell&) = delete;
   TimerShell& operator=(const TimerShell&) = delete;
 
-  // Of a foreign program that computes on a GPU: from now on its phases are those of this stream.
+  // For a foreign program that computes on a GPU: from now on its phases are those of this stream.
   // `marks` must outlive this.
   void use_stream(StreamMarks& marks, Stream stream);
 
@@ -42,7 +42,7 @@ class TimerShell {
   void begin_backward();
   void end_local();
   void begin_wait();
-  // Collective every `window` steps: starts an all_reduce, and looks at its result a step later.
+  // Collective every `window` steps: starts an all_reduce, and reads its result a step later.
   void end_step(std::vector<BucketTimes> buckets, std::vector<BucketMarks> marks = {});
   void failed();  // Leaves the trace behind.
 
@@ -55,43 +55,43 @@ class TimerShell {
   void enter(std::chrono::nanoseconds StepTimes::*phase);
   std::optional<Stream> stream() const;
   void record(StepTimes step);
-  void record_done();                    // What the device has done.
-  std::optional<Contention> counters();  // Nothing where the kernel does not count.
+  void record_done();                    // Records steps that the device has done.
+  std::optional<Contention> counters();  // std::nullopt if the kernel does not count.
   void hear();
   void hear_what_has_come();
   void receive_last();
   void begin_exchange();
   void tell(const SyncWindow& window);
-  void report();  // To the agent.
+  void report();  // Reports to the agent.
   void complain(const std::string& path);
 
   const bool foreign_;
-  bool silent_ = false;  // No windows are exchanged any more.
+  bool silent_ = false;  // Windows are not exchanged any more.
   const Identity identity_;
   const std::string host_;
   const SyncTimerOptions options_;
   const StepClock::time_point start_;
   const std::chrono::nanoseconds startup_;
-  StepClock::time_point end_;  // Of the last step.
+  StepClock::time_point end_;  // When the last step ended.
   ProcessGroup& group_;
   const std::shared_ptr<Progress> progress_;  // It may outlive the group.
-  RunDelay run_delay_;  // Not asked on a GPU, where collectives take no CPU from anyone.
-  std::optional<Contention> at_begin_;  // Of the backward pass: the counters then, ...
+  RunDelay run_delay_;                  // Not read on a GPU, where collectives take no CPU time.
+  std::optional<Contention> at_begin_;  // The counters when the backward pass began, ...
   Contention contention_;               // ... and what it added to them.
   Phases phases_;
-  std::optional<DevicePhases> device_;  // On a GPU: then times are known some steps later.
-  std::optional<Stream> stream_;        // Of use_stream().
+  std::optional<DevicePhases> device_;  // On a GPU: times are known some steps later.
+  std::optional<Stream> stream_;        // The argument of use_stream().
   SyncTimer timer_;
-  WorkerCounts reported_;  // Of timer_.counted().
+  WorkerCounts reported_;  // What was reported of timer_.counted().
   Heard heard_;
   std::optional<SyncWindow> window_;
   std::vector<float> sum_;
   std::optional<Work> exchange_;  // After sum_, which it writes to.
 };
 
-// The steps of a training loop that another library synchronises, such as PyTorch: a program says
-// where it is, and this tells the agent, sums up the times, and exchanges them with the other ranks
-// over a group of its own. Used by c_store.cc.
+// The steps of a training loop that another library synchronises, such as PyTorch: the program
+// reports its phase, and this informs the agent, sums up the times, and exchanges them with the
+// other ranks over a group of its own. Used by c_store.cc.
 class ForeignSteps {
  public:
   // kExposed: waiting for other ranks.
@@ -107,11 +107,11 @@ class ForeignSteps {
   // Collective. From the next enter() on, steps are timed.
   void join(const InitOptions& options);
 
-  // From the next enter() on, a phase begins when this stream of a device comes to it; see
+  // From the next enter() on, a phase begins when this stream of a device reaches it; see
   // DevicePhases. `marks` must outlive this.
   void use_stream(StreamMarks& marks, Stream stream);
 
-  // One thread at a time.
+  // Call from one thread at a time.
   void enter(Phase phase);
   // `bytes`: of gradients that the ranks have exchanged.
   void end_step(std::size_t bytes);
