@@ -1,7 +1,7 @@
 #pragma once
-// A quick hash of memory, to see whether ranks hold the same bits. Pure; not for adversaries. Used
-// by agreement.cc and, where its values are kept on disk and so must stay what they are, by
-// checkpoints.
+// A quick hash of memory, to compare the bits of ranks. Pure; not for adversaries. Used by
+// agreement.cc, and by checkpoints, which keep its values on disk, so that the hash must not
+// change.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
-// Folders, by the system's own calls. Not by std::filesystem: pip's libtorch shows the program a
-// part of that from its own C++ runtime, and who is linked with it crashes in remove_all().
+// Folders, by the system's own calls. Not by std::filesystem: pip's libtorch exports a part of it
+// from its own C++ runtime, and programs linked with that crash in remove_all().
 
 #include <cstdint>
 #include <optional>
@@ -10,18 +10,18 @@
 namespace ddprun::worker_sdk {
 
 struct Listing {
-  std::vector<std::string> names;  // Without "." and "..", in no order.
-  int error = 0;                   // An errno: then these are not all.
+  std::vector<std::string> names;  // Without "." and "..", in no particular order.
+  int error = 0;                   // An errno: then the names are incomplete.
 };
 Listing names_in(const std::string& folder);
 
-// With those above it, where there are none. 0, or an errno.
+// Creates the folder and missing ones above it. Returns 0 or an errno.
 int make_folders(const std::string& path);
 
-// What can be removed of the folder and all in it; follows no links.
+// Removes as much as possible of the folder and its content; follows no links.
 void remove_tree(const std::string& path);
 
-// Of a file; nothing if there is none.
+// The size of a file; std::nullopt if there is none.
 std::optional<std::uint64_t> file_bytes(const std::string& path);
 
 }  // namespace ddprun::worker_sdk

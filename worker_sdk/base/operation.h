@@ -1,6 +1,6 @@
 #pragma once
-// One call of a collective: what it is, its number, its deadline, and how a failure of it is
-// worded. Used by ProcessGroup, which numbers the calls, and by every backend.
+// One call of a collective: what it is, its number, its deadline, and the text of its failure. Used
+// by ProcessGroup, which numbers the calls, and by every backend.
 
 #include <algorithm>
 #include <chrono>
@@ -15,10 +15,10 @@ namespace ddprun::worker_sdk {
 
 using Clock = std::chrono::steady_clock;
 
-// No wait lasts longer: stands for "for ever", and leaves room for sums with it.
+// No wait lasts longer: serves as "for ever", and leaves room for sums with it.
 constexpr std::chrono::hours kForever{24 * 365 * 100};
 
-// `timeout` may be as long as its type allows, or negative: then it is over at once.
+// `timeout` may be as long as its type allows, or negative: then the deadline has passed.
 inline Clock::time_point deadline_after(Clock::time_point start,
                                         std::chrono::milliseconds timeout) {
   return start +
@@ -61,7 +61,7 @@ constexpr bool is_reduction(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter || kind == OpKind::kReduce;
 }
 
-// What all ranks must agree on, but for send and recv. Travels between ranks of one build: plain
+// What all ranks must agree on, except for send and recv. Travels between ranks of one build: plain
 // memory.
 struct Signature {
   OpKind kind = OpKind::kBarrier;
@@ -69,27 +69,27 @@ struct Signature {
   ReduceOp op = ReduceOp::sum;
   std::int32_t rank =
       -1;  // The root of a broadcast, reduce, gather or scatter, the peer of a send or recv.
-  std::uint64_t count = 0;  // Elements, of one rank's part where arrays have parts; bytes for
-                            // kAllocate. Of unequal parts all together.
-  std::uint64_t parts = 0;  // 0: equal ones. Else what tells lists of counts apart; of an
-                            // all_to_all, whose ranks do not have the same ones, kOwnParts.
+  std::uint64_t count = 0;  // Elements, of one rank's part if arrays have parts; bytes for
+                            // kAllocate. The sum of unequal parts.
+  std::uint64_t parts = 0;  // 0: equal ones. Otherwise a hash of the counts; kOwnParts for an
+                            // all_to_all, whose ranks have different ones.
 
   bool operator==(const Signature&) const = default;
 };
 
 constexpr std::uint64_t kOwnParts = 1;
 
-// A rank's arrays of one operation; which is what: transport/backend.h. Where there is a part for
-// each rank, the parts may lie apart: then `ins` or `outs` has them by rank, and `in` or `out` is
-// empty but for its type.
+// A rank's arrays of one operation; transport/backend.h describes their use. If there is a part per
+// rank, the parts may lie apart: then `ins` or `outs` has them by rank, and `in` or `out` is empty
+// but for its type.
 struct Arrays {
   Buffer in = {};
   Buffer out = {};
   std::vector<Buffer> ins = {};
   std::vector<Buffer> outs = {};
-  const class Combine* combine = nullptr;  // What an all_reduce does instead of call.what.op.
+  const class Combine* combine = nullptr;  // Used by an all_reduce instead of call.what.op.
 
-  // Part r, of `count` elements where parts are equal.
+  // Part r, of `count` elements if parts are equal.
   Buffer in_part(int r, std::size_t count) const { return part_of(in, ins, r, count); }
   Buffer out_part(int r, std::size_t count) const { return part_of(out, outs, r, count); }
 
@@ -103,7 +103,7 @@ struct Arrays {
   }
 };
 
-// What a rank wants to have done, its arguments checked.
+// An operation that a rank requests, its arguments checked.
 struct Operation {
   Signature what;
   Arrays arrays;
@@ -112,13 +112,13 @@ struct Operation {
 // "all_reduce (f32 x 1000, sum)"
 std::string to_string(const Signature& what);
 
-// Where this rank stands among its peers.
+// The place of this rank among its peers.
 struct Roster {
   int rank = 0;
   std::vector<std::string> hosts;   // By rank.
-  std::vector<int> job_ranks = {};  // By rank: its rank in the job. Empty: the same.
+  std::vector<int> job_ranks = {};  // By rank: the rank in the job. Empty: the same.
 
-  // By rank: its rank in the group for which this one acts, as errors name it. Empty: the same.
+  // By rank: the rank in the group for which this one acts, as errors name it. Empty: the same.
   std::vector<int> shown_ranks = {};
 
   int shown(int r) const {  // -1 stays -1, as below.
@@ -129,7 +129,7 @@ struct Roster {
     return r < 0 || job_ranks.empty() ? r : job_ranks.at(static_cast<std::size_t>(r));
   }
   int from_job(int job_rank) const;  // -1: that rank is not of this group.
-  int other_name(int r) const;       // Its rank in the job; -1: this is the whole job, or shown(r).
+  int other_name(int r) const;       // The rank in the job; -1: this is the whole job, or shown(r).
   Error::Where here(std::string operation) const;
   int size() const { return static_cast<int>(hosts.size()); }
   std::string number(int peer) const;  // "2", "0 (2 of the job)"
@@ -144,13 +144,13 @@ struct Call {
   std::uint64_t number = 0;  // Counts this rank's operations from 1.
   Clock::time_point start{};
   Clock::time_point deadline{};
-  int tag = -1;  // Of a message; -1: none.
+  int tag = -1;  // For a message; -1: none.
 };
 
 // "all_reduce #17 (f32 x 1000, sum)", "recv #1 (f32 x 4, from 0, tag 7)"
 std::string to_string(const Call& call);
 
-// The Error that `roster.rank` shall throw out of `call`.
+// The Error that `roster.rank` has to throw out of `call`.
 Error failure(const Roster& roster, const Call& call, ErrorKind kind, int peer,
               const std::string& text, std::vector<int> missing = {});
 

@@ -1,5 +1,5 @@
 #pragma once
-// Asking again until something is so, for what cannot be waited for otherwise.
+// Polls until a condition is true, if nothing can be waited for.
 
 #include <algorithm>
 #include <thread>

@@ -1,6 +1,6 @@
 #pragma once
 // The end of a round, for everything that waits in it: groups, stores, attempts to join. The thread
-// of the worker's link raises a fence (worker/agent_link.h); there is one for each seat.
+// of the worker's link raises a fence (worker/agent_link.h); there is one per seat.
 
 #include <atomic>
 #include <cstdint>
@@ -14,17 +14,18 @@
 namespace ddprun::worker_sdk {
 
 // Is this still the process that joined? A forked child has a copy of everything, and shares what
-// it must not use: shared memory, sockets, the page to the agent. ProcessGroup asks with each call.
+// it must not use: shared memory, sockets, the page to the agent. ProcessGroup checks this in each
+// call.
 
-// How many forks lie between this process and the one in which it was called first. Two equal
-// answers came from one process. As cheap as reading a variable, once it has been called.
+// How many forks are between this process and the one in which it was called first. Two equal
+// results are from one process. As cheap as reading a variable, once it has been called.
 std::uint64_t fork_count() noexcept;
 
-// From any thread.
+// Used from any thread.
 class RoundFence : public std::enable_shared_from_this<RoundFence> {
  public:
   struct Word {
-    int lost_rank = -1;  // Of the round; -1: nobody's end is the reason.
+    int lost_rank = -1;  // In the round; -1: no rank's end is the reason.
     std::string why;
   };
   // Must not block, nor call this fence.
@@ -35,8 +36,8 @@ class RoundFence : public std::enable_shared_from_this<RoundFence> {
   bool is_raised() const noexcept { return raised_.load(std::memory_order_acquire); }
   std::optional<Word> word() const;
 
-  // Called once at most: when the fence is raised, or at once if it was. Until the handle goes,
-  // which waits for a call of the listener that is under way.
+  // The listener is called at most once: when the fence is raised, or at once if it was. Destroying
+  // the handle removes the listener and waits for a running call of it.
   std::shared_ptr<void> listen(Listener listener);
 
  private:

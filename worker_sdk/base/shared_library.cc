@@ -103,12 +103,12 @@ Library open_library(const LibraryWish& wish) {
       library.missing = wish.variable + " cannot be loaded: " + last_error();
     return library;
   }
-  for (const int loaded_already : {RTLD_NOLOAD, 0}) {  // A program's own comes first.
+  for (const int loaded_already : {RTLD_NOLOAD, 0}) {  // First the program's own library.
     for (const std::string& name : wish.names) {
       if (open(library, name, loaded_already)) return library;
     }
   }
-  std::string broken;  // It is there, but something that it needs is not.
+  std::string broken;  // The library is there, but a dependency is missing.
   for (const std::string& path : candidates(wish)) {
     if (open(library, path)) return library;
     broken = last_error();

@@ -1,5 +1,5 @@
 #pragma once
-// Finds a shared library that may or may not be on this machine, and says where it was looked for.
+// Finds a shared library that may or may not be on this machine, and reports where it searched.
 // Used by gpu_runtime.cc.
 
 #include <string>
@@ -10,7 +10,7 @@ namespace ddprun::worker_sdk {
 struct LibraryWish {
   std::string title;                    // "NCCL"
   std::string variable;                 // Names the file, if set: then nothing else is tried.
-  std::vector<std::string> names;       // For the loader, which has a path of its own.
+  std::vector<std::string> names;       // For the loader's own search path.
   std::vector<std::string> in_folders;  // Patterns below each Python package folder, or absolute.
 };
 

@@ -43,7 +43,7 @@ bool wait_for(int socket, short events, Clock::time_point deadline) {
     const int ready = ::poll(&entry, 1, poll_timeout(deadline));
     if (ready > 0) return true;
     if (ready == 0 && Clock::now() >= deadline) return false;
-    if (ready < 0 && errno != EINTR) return true;  // The following call will say what it is.
+    if (ready < 0 && errno != EINTR) return true;  // The following call will report the error.
   }
 }
 

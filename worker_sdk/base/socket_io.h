@@ -27,14 +27,14 @@ struct SocketAddress {
   std::uint16_t port() const;
 };
 
-// All addresses of `host`. A name that nobody knows is an error within seconds, not at the
-// deadline. The Errors of this file are `unreachable` and name the host, or `system` where this
-// process has no descriptor or thread left; the caller adds rank and operation.
+// All addresses of `host`. An unknown name is an error within seconds, not at the deadline. The
+// Errors of this file are `unreachable` and name the host, or `system` if this process has no
+// descriptor or thread left; the caller adds rank and operation.
 std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port,
                                    Clock::time_point deadline);
 
-// Tries the addresses in turn, again and again, until one accepts, the deadline has passed or
-// `give_up`, if there is one, returns true.
+// Tries the addresses in turn, repeatedly, until one accepts, the deadline has passed or `give_up`,
+// if there is one, returns true.
 UniqueFd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline,
                     const std::function<bool()>& give_up = {});
 

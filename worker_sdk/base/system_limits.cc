@@ -10,7 +10,7 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-// Of this process, as `ulimit -S` shows it.
+// A limit of this process, as `ulimit -S` shows it.
 template <class Resource>
 std::string soft_limit(Resource resource) {
   rlimit limit{};

@@ -1,7 +1,7 @@
 #pragma once
-// What the system refuses to this process, as Errors that name the call and the limit: threads,
-// descriptors, memory. Every thread of the SDK is started here, because nothing but an Error may
-// leave the SDK. Does not retry.
+// Refusals of the system, as Errors that name the call and the limit: threads, descriptors, memory.
+// Every thread of the SDK is started here, because nothing but an Error may leave the SDK. Does not
+// retry.
 
 #include <exception>
 #include <string>
@@ -13,16 +13,16 @@
 
 namespace ddprun::worker_sdk {
 
-// "eventfd: Too many open files; this process may open 256 (ulimit -n)": `call` and why errno
-// `error` came out of it.
+// "eventfd: Too many open files; this process may open 256 (ulimit -n)": `call` and the reason for
+// errno `error`.
 std::string refusal(const std::string& call, int error);
 
 inline Error refused(Error::Where where, const std::string& call, int error) {
   return {ErrorKind::system, std::move(where), refusal(call, error)};
 }
 
-// Whether a descriptor, memory or buffers are missing in this process or on this machine: another
-// peer or address would not help.
+// Whether this process or machine lacks a descriptor, memory or buffers: another peer or address
+// would not help.
 bool is_shortage(int error) noexcept;
 
 // An Error stays as it is; any other exception becomes Error(system) at `where`.

@@ -95,7 +95,7 @@ ddprun_status ddprun_spawn(int ranks, ddprun_rank_body body, void* user, int64_t
             const int code = body(rank, user);
             if (code == 0) return;
             std::fflush(nullptr);
-            const bool whole = (code & 0xff) != 0;  // Of 256 the kernel would keep a 0.
+            const bool whole = (code & 0xff) != 0;  // The kernel would reduce 256 to 0.
             ::_exit(whole ? code : 1);
           },
           options);
@@ -256,7 +256,7 @@ namespace {
 static_assert(kGrows<ddprun_buffer> && kGrows<ddprun_error_info>);
 static_assert(std::size(kDataTypes) == DDPRUN_C128 + 1, "c_base.h lacks a type");
 
-// Fixed, so that an error can be told when there is no memory.
+// Fixed size, so that an error can be reported when there is no memory.
 thread_local ddprun_error_info last_error = {.size = sizeof(ddprun_error_info),
                                              .status = DDPRUN_OK,
                                              .rank = -1,
@@ -269,7 +269,8 @@ thread_local ddprun_error_info last_error = {.size = sizeof(ddprun_error_info),
                                              .text = {},
                                              .message = {}};
 
-// Whose status it is. A program's function may return it to those that wait for an exception.
+// The exception of last_error. A program's function may return its status to callers that expect an
+// exception.
 thread_local std::exception_ptr last_exception;
 
 template <std::size_t kBytes>

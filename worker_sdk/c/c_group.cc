@@ -12,7 +12,7 @@ using namespace ddprun::worker_sdk;
 
 namespace {
 
-// What this thread's last call returned.
+// The result of this thread's last call.
 struct Kept {
   std::string bytes;
   std::vector<std::size_t> counts;
@@ -73,12 +73,12 @@ ddprun_status ddprun_gather_bytes(ddprun_group* group, const void* bytes, size_t
 
 }  // extern "C"
 
-// ddprun/c/c_group.h: groups' lives, who they are, their memory.
+// ddprun/c/c_group.h: groups' lives, their members, their memory.
 
 namespace ddprun::worker_sdk {
 namespace {
 
-// Of either struct of options.
+// The options of either struct.
 template <class Options>
 NcclOptions nccl_options_of(const Options& options) {
   return {.device = options.device_given ? options.device : -1,
@@ -329,7 +329,7 @@ using namespace ddprun::worker_sdk;
 
 namespace {
 
-// `factor` is the reason why kGrows does not say it: there is no padding.
+// `factor` is a double, so kGrows cannot check this struct: it has no padding.
 static_assert(sizeof(ddprun_call) == 6 * sizeof(std::int32_t) + 3 * sizeof(void*) +
                                          3 * sizeof(std::size_t) + sizeof(std::int64_t) +
                                          sizeof(double));
@@ -348,10 +348,10 @@ class Side {
     if (count_ != 1) refuse("one array");
     return buffer_of(arrays_);
   }
-  // Of the root alone.
+  // An array that only the root has.
   Buffer one_if(bool wanted) const { return wanted ? one() : Buffer{}; }
   PartsBuffer parts(int ranks) const {
-    if (count_ == 1) return one();  // Also of one rank: not all backends have parts that lie apart.
+    if (count_ == 1) return one();  // Even for one rank: some backends need parts in one array.
     if (count_ != static_cast<std::size_t>(ranks)) refuse("one array, or one for each rank");
     std::vector<Buffer> each;
     for (std::size_t i = 0; i < count_; ++i) {
@@ -387,7 +387,8 @@ CallOptions call_options_of(const ddprun_call& call) {
   return options;
 }
 
-// What `call` names, in the form that returns a Work, or in the one that blocks and returns none.
+// Makes the operation of `call`, in the form that returns a Work, or in the one that blocks and
+// returns none.
 template <class Async, class Blocking>
 Work either(bool async, const Async& start, const Blocking& run) {
   if (async) return start();
@@ -445,7 +446,7 @@ ddprun_status ddprun_work_wait(ddprun_work* work) {
 ddprun_status ddprun_work_wait_for(ddprun_work* work, int64_t limit_ms, int* done) {
   return guarded([&] {
     require_argument(done, "a pointer is null");
-    *done = 1;  // Also of one that has failed.
+    *done = 1;  // Also if it has failed.
     *done = live(work).work.wait_for(std::chrono::milliseconds(limit_ms)) ? 1 : 0;
   });
 }

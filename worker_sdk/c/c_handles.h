@@ -1,6 +1,6 @@
 #pragma once
-// What the implementations of ddprun/c_api.h share: handles, and how exceptions become statuses.
-// Used by the files of this room.
+// The common part of the implementations of ddprun/c_api.h: handles, and how exceptions become
+// statuses. Used by the files of this room.
 
 #include <cstring>
 #include <exception>
@@ -41,9 +41,9 @@ struct ddprun_sampler {
 
 namespace ddprun::worker_sdk {
 
-// Of the exception under way; remembers what it says.
+// The status of the current exception; remembers its description.
 ddprun_status status_of_exception() noexcept;
-// What `error` says, in *info, whose size has been checked; null: that there is none.
+// Describes `error` in *info, whose size has been checked; null: that there is no error.
 void describe(const Error* error, ddprun_error_info* info);
 // Throws Error(bad_argument) unless `ok`.
 void require_argument(bool ok, const char* text);
@@ -51,8 +51,8 @@ Buffer buffer_of(const ddprun_buffer* buffer);
 ReduceOp op_of(ddprun_op op);
 CallOptions timeout_of(std::int64_t milliseconds);
 InitOptions init_options_of(const ddprun_init_options* given);
-// The exception that this thread's last failed call stands for, if that is its status; else one
-// that says the status.
+// Throws the exception of this thread's last failed call, if `status` is its status; else one that
+// names the status.
 [[noreturn]] void rethrow(ddprun_status status);
 
 template <class Handle>
@@ -70,7 +70,8 @@ constexpr bool kGrows = std::has_unique_object_representations_v<T>;
 template <class T>
 constexpr std::size_t kFirstSize = sizeof(T);
 
-// The caller's struct, whose end may be missing, but not one that this library does not know.
+// A copy of the caller's struct, whose end may be missing, but which must not be longer than this
+// library knows.
 template <class T>
 T struct_of(const T* given) {
   require_argument(given != nullptr, "a struct is null");
@@ -81,7 +82,7 @@ T struct_of(const T* given) {
   return known;
 }
 
-// Element `i` of the caller's array, whose elements are as long as the first says.
+// Element `i` of the caller's array, whose elements have the size that the first one states.
 template <class T>
 T struct_of(const T* array, std::size_t i) {
   const T first = struct_of(array);
@@ -103,7 +104,7 @@ void fill(T* given, T value) {
   std::memcpy(given, &value, value.size);
 }
 
-// As C has them; `kept` holds them.
+// The samples as C has them; `kept` holds them.
 void lend_samples(const std::vector<Sample>& samples, std::vector<ddprun_sample>& kept,
                   const ddprun_sample** first, std::size_t* count);
 
@@ -122,7 +123,7 @@ ddprun_status guarded(const Body& body) noexcept {
   }
 }
 
-// What `body` returns; `otherwise` if it throws, as for a null handle.
+// The result of `body`, or `otherwise` if it throws, as for a null handle.
 template <class T, class Body>
 T answer(T otherwise, const Body& body) noexcept {
   guarded([&] { otherwise = body(); });

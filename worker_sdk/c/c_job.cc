@@ -179,7 +179,7 @@ ddprun_status ddprun_sums_restore(ddprun_sums* sums, const void* state, size_t b
 
 }  // extern "C"
 
-// ddprun/c/c_elastic.h: jobs whose ranks come and go. What a function of the program returns
+// ddprun/c/c_elastic.h: jobs whose ranks change. A status that a function of the program returns
 // becomes the exception that a function of C++ would throw.
 
 using namespace ddprun;
@@ -223,7 +223,7 @@ void require_well(int32_t returned) {
   rethrow(returned);
 }
 
-// As guarded(), where functions of the program run.
+// Like guarded(), if functions of the program run.
 template <class Body>
 ddprun_status guarded_functions(const Body& body) {
   std::optional<Ended> ended;

@@ -122,7 +122,7 @@ using namespace ddprun::worker_sdk;
 
 namespace {
 
-// The doubles of ddprun_power_sgd_options are the reason why kGrows does not say it of that.
+// ddprun_power_sgd_options has doubles, so kGrows cannot check it.
 static_assert(kGrows<ddprun_parameter> && kGrows<ddprun_ddp_options> &&
               kGrows<ddprun_sync_report> && kGrows<ddprun_sampler_options>);
 

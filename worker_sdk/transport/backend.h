@@ -43,7 +43,7 @@ inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
-// They may overlap.
+// The ranges may overlap.
 inline void move_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, bytes);
 }
@@ -75,15 +75,15 @@ struct Verbs {
   }
 };
 
-// A device as it is seen beside collectives: points in its streams, operations under way in them,
-// copies and kernels. The sync timer, comm hooks and buckets use it.
+// The interface of a device apart from collectives: points in its streams, operations in progress
+// in them, copies and kernels. The sync timer, comm hooks and buckets use it.
 
-// A point in one of a device's streams, and when the stream came to it.
+// A point in one of a device's streams, and when the stream reached it.
 class DeviceMark {
  public:
   virtual ~DeviceMark() = default;
   virtual bool passed() const = 0;
-  // Both have passed; also between streams.
+  // The time from this mark to `later`, which may be in another stream. Both must have passed.
   virtual std::chrono::nanoseconds until(const DeviceMark& later) const = 0;
 };
 
@@ -91,7 +91,7 @@ class DeviceMark {
 class Pending {
  public:
   virtual ~Pending() = default;
-  virtual bool done() noexcept = 0;        // Or failed.
+  virtual bool done() noexcept = 0;        // True also if it has failed.
   virtual void follow(Stream stream) = 0;  // The stream waits for it; throws if it has failed.
   virtual bool wait_until(Clock::time_point limit) = 0;  // The host waits. False: not done by then.
   virtual std::optional<Error> error() = 0;
@@ -101,7 +101,7 @@ class Pending {
   virtual const DeviceMark& end_mark() const = 0;
 };
 
-// Whatever can put marks into a device's streams.
+// The part of a device that puts marks into its streams.
 class StreamMarks {
  public:
   virtual ~StreamMarks() = default;
@@ -122,9 +122,10 @@ class DeviceSide : public StreamMarks {
                     std::chrono::milliseconds timeout) = 0;
   virtual void zero(void* to, std::size_t bytes, std::optional<Stream> stream,
                     std::chrono::milliseconds timeout) = 0;
-  // ddprun's own, on this device. Throws Error(unsupported) that says why there are none.
+  // ddprun's own kernels, on this device. Throws Error(unsupported) with the reason if there are
+  // none.
   virtual const GpuKernels& kernels() = 0;
-  // Without a stream the host waits for what is in the default one, or throws timed_out.
+  // Without a stream, the host waits for the work in the default one, or throws timed_out.
   virtual void settle(const std::string& what, std::optional<Stream> stream,
                       std::chrono::milliseconds timeout) = 0;
 };
@@ -138,46 +139,46 @@ class HostBackend {
   virtual const char* name() const noexcept = 0;
   // Done when it returns. Any kind but kAllocate.
   virtual void carry_out(const Call& call, const Arrays& arrays) = 0;
-  // Whether it heeds Arrays::combine.
+  // Whether it supports Arrays::combine.
   virtual bool combines() const noexcept { return false; }
   // Zeroed memory, aligned to kAlignment at least; of the device, if there is one. Collective.
   virtual std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) = 0;
-  // That threads of its own have used so far, beside those that call it.
+  // CPU time so far of the backend's own threads, without the threads that call it.
   virtual std::chrono::nanoseconds cpu_time() const { return {}; }
-  // From any thread, while a call may be under way, without blocking: that call and all later ones
-  // throw `aborted`.
+  // Makes the current call and all later ones throw `aborted`. From any thread, also during a call,
+  // without blocking.
   virtual void abort() noexcept = 0;
-  // The same where the whole group ends, so that no peer needs an explanation.
+  // Like abort(), but the whole group ends, so that no peer needs an explanation.
   virtual void dissolve() noexcept { abort(); }
-  // The same for a peer that is gone, as the agent says: that call, unless it ends at once, and all
-  // later ones throw `peer_lost`. (Of what is in streams nccl asks for that word itself, with its
-  // other looks.)
+  // Like abort(), but for a peer that the agent reports as lost: the current call, unless it ends
+  // at once, and all later ones throw `peer_lost`. (For operations in streams, nccl queries the
+  // agent's notice itself, with its other checks.)
   virtual void lose(int /*rank*/, const std::string& /*why*/) noexcept {}
 
-  // This one, if it has a device.
+  // This backend, if it has a device.
   virtual DeviceBackend* device() noexcept { return nullptr; }
 };
 
 class NcclCommunicator;
 
-// Barriers, and operations on arrays of the host, are carry_out()'s: its part as a HostBackend.
+// carry_out() of such a backend is for barriers and for operations on arrays of the host.
 class DeviceBackend : public HostBackend, public DeviceSide {
  public:
   DeviceBackend* device() noexcept final { return this; }
-  // Puts an operation on arrays of the device behind what is in `stream`, and behind those before
-  // it. Any kind but kBarrier and kAllocate.
+  // Puts an operation on arrays of the device behind the work in `stream`, and behind earlier
+  // operations. Any kind but kBarrier and kAllocate.
   virtual std::shared_ptr<Pending> enqueue(const Call& call, const Arrays& arrays,
                                            Stream stream) = 0;
   // Why it cannot carry out this operation on its arrays; empty: it can.
   virtual std::string refusal(const Signature& what, const Arrays& arrays) const = 0;
-  // Aborts; after it nothing is called but the destructor. What a smaller group may be made of;
-  // null: that begins from nothing.
+  // Aborts; afterwards only the destructor may be called. Returns what a smaller group may be made
+  // of; null: nothing.
   virtual std::shared_ptr<NcclCommunicator> retire() = 0;
 };
 
 constexpr std::size_t kAlignment = 64;
 
-// What allocate() returns where no memory is shared.
+// The memory that allocate() returns if no memory is shared.
 std::shared_ptr<void> allocate_plain(std::size_t bytes);
 
 }  // namespace ddprun::worker_sdk

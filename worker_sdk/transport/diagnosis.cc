@@ -91,7 +91,8 @@ Diagnosis of_silence(const Roster& roster, const std::vector<int>& silent, int f
           "lost " + (suspected ? roster.name(peer) : roster.names(silent))};
 }
 
-// From `from` to the one that it lost, and so on to one that is silent.
+// Follows the statements from `from` to the rank that it lost, and so on, to a rank that left no
+// statement.
 int silent_end(const Roster& roster, const Statement& from,
                const std::map<int, Statement>& others) {
   const Statement* at = &from;
@@ -171,7 +172,7 @@ Diagnosis diagnose(const Roster& roster, const Statement& mine,
   std::vector<int> silent;
   for (int r = 0; r < roster.size(); ++r) {
     const auto theirs = others.find(r);
-    // Who calls after this rank has given up gave no sign in time.
+    // A rank that calls after this rank has given up was silent for too long.
     const bool is_late = mine.cause == Cause::kTimedOut && theirs != others.end() &&
                          theirs->second.cause == Cause::kLost && theirs->second.is_late;
     if (r != roster.rank && (theirs == others.end() || is_late)) silent.push_back(r);

@@ -192,7 +192,7 @@ void reduce_all(void* dst, Sources sources, std::size_t count, int divisor) {
   }
 }
 
-// Of numbers that have an order or bits, or neither.
+// For numbers that have an order or bits, or neither.
 template <class Format>
 void reduce_format(ReduceOp op, void* dst, Sources sources, std::size_t count, int averaged) {
   using Value = typename Format::Value;
@@ -247,7 +247,7 @@ void with_format(DataType type, const Body& body) {
   }
 }
 
-// data[i] = change(data[i], a scalar of its kind), for types that are no integers.
+// data[i] = change(data[i], a scalar of its kind), for all types but integers.
 template <class Change>
 void change_all(DataType type, void* data, std::size_t count, double by, Change change) {
   with_format(type, [&]<class Format>(Format) {

@@ -2,8 +2,8 @@
 // Element-wise reductions, in a fixed order: the arithmetic of every backend. Pure.
 //
 // f16 and bf16 are computed in f32 and rounded once at the end, to nearest even. Integers wrap. min
-// and max return a NaN if any source has one. avg divides the sum. premul_sum sums: whoever calls
-// has multiplied.
+// and max return a NaN if any source has one. avg divides the sum. premul_sum sums: the caller has
+// multiplied.
 
 #include <cstddef>
 

@@ -45,13 +45,13 @@ std::unique_ptr<AgentLink> AgentLink::open(const char* variable) {
                     " is no link to an agent; is this process a child of the worker, or has an "
                     "earlier Job of this process ended?");
   }
-  // The mark says that a Job has taken it: no descriptor that was inherited has one.
+  // FD_CLOEXEC marks a descriptor that a Job has taken; an inherited descriptor does not have it.
   if ((::fcntl(number, F_GETFD) & FD_CLOEXEC) != 0) {
     throw Error(ErrorKind::bad_argument, {.operation = kOperation},
                 "another Job of this process, or of the one that it was forked off, has it; a "
                 "process can have one Job in its life");
   }
-  ::fcntl(number, F_SETFD, FD_CLOEXEC);  // Programs that this one starts are no workers.
+  ::fcntl(number, F_SETFD, FD_CLOEXEC);  // Programs that this one starts are not workers.
   return std::make_unique<AgentLink>(UniqueFd(number));
 }
 
@@ -187,7 +187,8 @@ void AgentLink::end(ErrorKind kind, const std::string& why) {
   wake();
 }
 
-// Fences are raised without the lock; who has just found one down shall be asleep by now.
+// Fences are raised without the lock. Taking the lock ensures that a waiter that has just seen its
+// fence not raised is already waiting.
 void AgentLink::wake() {
   { const std::lock_guard lock(mutex_); }
   changed_.notify_all();

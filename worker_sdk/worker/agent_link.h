@@ -1,8 +1,8 @@
 #pragma once
-// The worker's end of its link to the agent (common/worker_link.h): seats come in, fences are
-// raised, and what the worker has to say goes out. A thread of this class reads the link. It takes
-// no lock that a collective may hold, so that a fence is answered whatever the program computes.
-// Used by worker_sdk/job.
+// The worker's end of its link to the agent (common/worker_link.h): it receives seats and orders to
+// raise fences, and sends the worker's messages. A thread of this class reads the link. It takes no
+// lock that a collective may hold, so that a fence is answered whatever the program computes. Used
+// by worker_sdk/job.
 
 #include <atomic>
 #include <condition_variable>
@@ -28,9 +28,9 @@ struct HeldSeat {
 
 class AgentLink {
  public:
-  // `variable`: the value of DDPRUN_WORKER_LINK; null or empty: there is no link, and no result.
-  // Takes the descriptor over. Throws Error(bad_environment) if it is no such link,
-  // Error(bad_argument) if it was taken over before.
+  // `variable`: the value of DDPRUN_WORKER_LINK; if it is null or empty, there is no link, and the
+  // result is null. Takes the descriptor over. Throws Error(bad_environment) if it is not such a
+  // link, Error(bad_argument) if it was taken over before.
   static std::unique_ptr<AgentLink> open(const char* variable);
 
   // Starts the thread. Throws Error(system) if there can be none.
@@ -41,27 +41,28 @@ class AgentLink {
 
   void send(const worker_link::WorkerMessage& message);
 
-  // What LeftRound says.
+  // The step count for LeftRound messages.
   void set_committed(std::int64_t steps) { committed_.store(steps); }
 
   // Waits for a seat in a round after `round` that is not over. Throws Error if the link ends.
   HeldSeat next_seat(int round);
 
-  // Waits until the fence of `seat` is raised, at most `patience`. False: it is not.
+  // Waits until the fence of `seat` is raised, at most `patience`. False: it was not raised.
   bool await_fence(const HeldSeat& seat, std::chrono::milliseconds patience);
 
   // The membership is to change at a boundary between steps of this round.
   bool wants_change(int round) const { return change_.load() >= round; }
 
-  // This worker has left the round by itself: its fence is raised, the agent is informed.
+  // Raises the fence of this worker's round and reports to the agent that the worker has left it.
   void leave(const HeldSeat& seat, const std::string& why);
 
-  // Throws Error if the agent has said what cannot be understood, or has refused this worker.
+  // Throws Error if the agent has sent a message that cannot be understood, or has refused this
+  // worker.
   void require_sound() const;
 
  private:
   void run();
-  bool read_one();  // False: nothing more will come.
+  bool read_one();  // False: the link has ended.
   void take(const worker_link::AgentMessage& message);
   void take(const worker_link::Seated& seated);
   void take(const worker_link::Fence& fence);
@@ -76,9 +77,9 @@ class AgentLink {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<HeldSeat> seat_;  // The newest.
-  int fenced_ = -1;               // No round up to this one goes on.
-  std::optional<Error> ended_;    // Why nothing more comes.
-  bool unsound_ = false;          // By a fault, not by the end of the agent.
+  int fenced_ = -1;               // All rounds up to this one are over.
+  std::optional<Error> ended_;    // Why the link has ended.
+  bool unsound_ = false;          // Ended by a fault, not by the end of the agent.
   std::thread thread_;
 };
 

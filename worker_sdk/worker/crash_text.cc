@@ -60,7 +60,7 @@ void CrashText::add_hex(std::uintptr_t number) {
   }
 }
 
-// Bytes that are no ASCII become '?': what the file holds must be JSON whatever a path is called.
+// Bytes outside ASCII become '?': the file must hold JSON whatever a path is called.
 void CrashText::add_escaped(std::string_view text) {
   for (const char letter : text) {
     const auto byte = static_cast<unsigned char>(letter);
@@ -126,10 +126,10 @@ std::terminate_handler previous_terminate = nullptr;
 std::atomic<bool> installed{false};
 std::atomic<bool> crashing{false};
 int crash_signal = 0;
-char exception_text[1024];  // Of the exception that nobody caught.
-// Held for the report: the crash may be that there are no more descriptors.
+char exception_text[1024];  // Text of the uncaught exception.
+// Kept for the report: the crash may be due to a lack of descriptors.
 int reserve[2] = {-1, -1};
-struct sigaction handlers_before[std::size(kSignals)] = {};  // By place in kSignals.
+struct sigaction handlers_before[std::size(kSignals)] = {};  // By index in kSignals.
 
 const char* name_of(int signal) {
   switch (signal) {
@@ -145,7 +145,7 @@ const char* name_of(int signal) {
   return a > b ? a - b : b - a;
 }
 
-// The address that could not be read is where the stack goes on.
+// On a stack overflow, the address that could not be read is next to the stack pointer.
 bool is_stack_overflow(int signal, const siginfo_t& info, const void* context) {
   if (signal != SIGSEGV || info.si_code <= 0) return false;
   constexpr std::uintptr_t kNear = std::uintptr_t{64} << 10;
@@ -215,7 +215,7 @@ void on_crash(int signal, siginfo_t* info, void* context) {
     for (;;) ::pause();  // Another thread is at it, and ends us.
   }
   crash_signal = signal;
-  ::signal(SIGPIPE, SIG_IGN);  // Standard error may have no reader any more.
+  ::signal(SIGPIPE, SIG_IGN);  // Standard error may have lost its reader.
   ::signal(SIGALRM, give_up);
   ::alarm(kReportSeconds);
   char buffer[1536];
@@ -240,7 +240,7 @@ void on_crash(int signal, siginfo_t* info, void* context) {
   if (info->si_code <= 0) ::raise(signal);
 }
 
-// Not in a signal handler yet: may allocate. Then abort() brings us to on_crash.
+// Not in a signal handler yet, so it may allocate. abort() then leads to on_crash.
 void on_terminate() {
   const std::string text = worker_sdk::describe_current_exception();
   text.copy(exception_text, sizeof exception_text - 1);
@@ -248,7 +248,8 @@ void on_terminate() {
   std::abort();
 }
 
-// So that an overflowed stack does not matter. Only for the calling thread, usually the main one.
+// A stack for the handlers, so that they run after a stack overflow. Only for the calling thread,
+// usually the main one.
 void give_handlers_a_stack() {
   stack_t present{};
   if (::sigaltstack(nullptr, &present) != 0 || !(present.ss_flags & SS_DISABLE)) return;

@@ -1,6 +1,6 @@
 #pragma once
-// The report of a worker that crashes: text that is put together in a signal handler, and the words
-// for an exception.
+// The report of a worker that crashes: text that is put together in a signal handler, and the text
+// of an exception.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace ddprun::worker_sdk {
 
-// Text put together in a signal handler: no memory is allocated, nothing of stdio is called. And
-// the words for an exception, which are not for signal handlers. 
+// Text put together in a signal handler: allocates no memory, calls nothing of stdio.
+// describe_current_exception() is not for signal handlers.
 class CrashText {
  public:
   // Into `buffer`; what does not fit is left out.
   CrashText(char* buffer, std::size_t size) : buffer_(buffer), size_(size) {}
-  // To a file, a block at a time; flush() at the end.
+  // Writes to a file, a block at a time; flush() at the end.
   explicit CrashText(int fd) : buffer_(block_), size_(sizeof block_), fd_(fd) {}
   CrashText(const CrashText&) = delete;
   CrashText& operator=(const CrashText&) = delete;

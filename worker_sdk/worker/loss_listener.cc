@@ -24,7 +24,7 @@ std::optional<LossNotice> read_loss(const ProgressPage& page) {
   return word;
 }
 
-// The bell is read before what it rings for: whoever rings later ends the sleep.
+// Reads the bell before the notice, so that a notice written later ends the sleep.
 std::optional<LossNotice> await_loss(ProgressPage& page, const std::atomic<bool>& stopping) {
   for (;;) {
     const std::uint32_t seen = page.bell.load(std::memory_order_acquire);
@@ -65,7 +65,7 @@ void LossListener::start() {
   try {
     thread_ = start_thread("ddprun-ear", {}, [this] { run(); });
   } catch (const Error&) {
-    // The ends of connections and deadlines tell the same, later.
+    // The loss is noticed later, by ends of connections and deadlines.
   }
 }
 

@@ -19,7 +19,7 @@ namespace ddprun::worker_sdk {
 
 // The agent's notice of a lost rank.
 struct LossNotice {
-  int rank = -1;  // Of the job.
+  int rank = -1;  // In the job.
   std::string text;
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// After boot; nothing if the system does not say.
+// The time from boot to the start of this process; std::nullopt if the system does not report it.
 std::optional<nanoseconds> start_of_process() {
   std::ifstream file("/proc/self/stat");
   std::string line;
@@ -52,7 +52,7 @@ nanoseconds process_age() {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-// The first of each kind allocate, compile and connect: what they take says nothing of the others.
+// The first operations of each kind allocate, compile and connect: their times are not typical.
 constexpr std::uint64_t kWarmUp = 3;
 
 template <std::size_t kMost>
@@ -83,7 +83,7 @@ ProgressPage::Failure page_kind(ErrorKind kind) {
 ProgressPage* map_page(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat facts {};
-  // Whoever cut the file now would take the memory from the agent and from us.
+  // If another process shortened the file now, the agent and this process would lose the memory.
   if (file) (void)::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK);
   if (!file || ::fstat(file.get(), &facts) != 0) return nullptr;
   if (static_cast<std::size_t>(facts.st_size) < sizeof(ProgressPage)) return nullptr;
@@ -99,7 +99,7 @@ Progress::Progress(const std::string& path, std::shared_ptr<RoundFence> fence)
   if (path.empty()) return;
   mapped_ = map_page(path);
   if (mapped_) ear_ = std::make_unique<LossListener>(*mapped_);
-  // Another group of this process reports already: its word is enough.
+  // If another group of this process reports already, that is enough.
   if (!mapped_ || mapped_->magic.load() == ProgressPage::kMagic) return;
   page_ = mapped_;
   since_ = Clock::now();
@@ -190,7 +190,7 @@ void Progress::enter(const Call& call, bool of_whole_job) {
   if (!has_name(page_->slots[slot], name_of(call.what.kind))) {
     write_text(page_->slots[slot].name, name_of(call.what.kind));
   }
-  // Messages between two ranks, too, have numbers of their own, which nobody else can compare.
+  // Messages between two ranks also have their own numbers, which no other rank can compare.
   const bool between_two = is_message(call.what.kind);
   if (of_whole_job && !between_two) number_ = call.number;
   go_to(slot, number_);

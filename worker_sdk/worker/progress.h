@@ -1,7 +1,7 @@
 #pragma once
-// Tells the agent where this worker is, through the page that DDPRUN_PROGRESS names. Without that
-// variable, or if the page cannot be mapped, it does nothing. Used by ProcessGroup around each of
-// its operations.
+// Reports to the agent what this worker is doing, through the page that DDPRUN_PROGRESS names.
+// Without that variable, or if the page cannot be mapped, it does nothing. Used by ProcessGroup
+// around each of its operations.
 
 #include <chrono>
 #include <memory>
@@ -21,57 +21,57 @@ namespace ddprun::worker_sdk {
 // How long ago this process was started, in seconds that passed. Used by the sync timer's summary
 // and by Progress.
 
-// 0 if the system does not say. Costs a look into /proc at the first call only.
+// 0 if the system does not report it. Reads /proc at the first call only.
 std::chrono::nanoseconds process_age();
 
 class Progress {
  public:
   Progress() = default;  // Reports nothing.
-  // `fence`: of the round, for a worker that is seated anew after each change; null for others.
+  // `fence`: of the round, for a worker that gets a new seat after each change; null for others.
   explicit Progress(const std::string& path, std::shared_ptr<RoundFence> fence = nullptr);
-  ~Progress();  // Says that nothing more will come.
+  ~Progress();  // Marks the page as no longer used.
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `of_whole_job`: false for a sub-group's, whose numbers not all workers can compare.
+  // `of_whole_job`: false for a sub-group's call, whose number not all workers can compare.
   void enter(const Call& call, bool of_whole_job = true);
   void leave();  // Back to the program's phase.
   void set_phase(std::string_view name);
 
   // Why an operation has failed, and the rank of the job that is to blame, or -1. The first failure
-  // counts: what follows from it says less. Never blocks.
+  // counts, as later ones are only its consequences. Never blocks.
   void note_failure(ErrorKind kind, int peer);
-  // This process ends its part in a group by itself, as the peers are about to notice. Taken back
+  // This process ends its part in a group by itself, which the peers are about to notice. Revoked
   // when another operation begins. Never blocks.
   void note_left() noexcept;
   // The process has the state of so many steps of an elastic job.
   void note_kept(std::int64_t steps) noexcept;
 
-  // What the process computes from now on, and whether its job can do without that; empty: nothing
-  // in particular. What follows the last whole character that there is room for is cut.
+  // The work of the process from now on, and whether its job can skip it; empty: nothing special.
+  // The text is cut after the last whole character that fits.
   void note_work(std::string_view text, bool can_skip);
 
   const std::shared_ptr<RoundFence>& fence() const { return fence_; }
 
-  // Nothing where there is a fence: that has it.
+  // Empty if there is a fence: then the fence has the notice.
   std::optional<LossNotice> loss_notice() const;
-  // See LossListener; null where there is no page.
+  // See LossListener; null if there is no page.
   std::shared_ptr<void> listen(LossListener::Listener listener);
 
-  // What a sync timer of this process has counted since the last call, for the daemon's metrics.
+  // Counts of a sync timer of this process since the last call, for the daemon's metrics.
   void count(const WorkerCounts& more);
 
-  // For the ledger. The first step of this process begins.
+  // For the ledger: the first step of this process begins.
   void begin_steps();
-  // So many more steps are to come.
+  // For the ledger: `more` steps follow.
   void expect_steps(std::uint64_t more);
   // A step has ended that no timer takes apart.
   void count_step(Clock::duration took);
-  // A step has ended at that time, whoever counts it.
+  // A step has ended at that time, whether it is counted here or by a timer.
   void stepped(Clock::time_point then);
   // Training stood still for a checkpoint.
   void stood_still(Clock::duration took);
-  // All that was computed before `then` is safe: a failure does not undo it.
+  // All work before `then` is saved: a failure does not undo it.
   void saved(Clock::time_point then);
 
   bool reports() const { return page_ != nullptr; }
@@ -84,13 +84,13 @@ class Progress {
 
   std::shared_ptr<RoundFence> fence_;
   ProgressPage* mapped_ = nullptr;
-  ProgressPage* page_ = nullptr;    // The same, unless another group of this process writes there.
+  ProgressPage* page_ = nullptr;    // mapped_, unless another group of this process writes there.
   std::unique_ptr<LossListener> ear_;  // Of mapped_.
   std::mutex mutex_;                // The program's thread and the group's own.
   std::size_t phase_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t beats_ = 0;
-  std::optional<Clock::time_point> checkpoint_since_;  // In the phase "checkpoint".
+  std::optional<Clock::time_point> checkpoint_since_;  // Set in the phase "checkpoint".
   Clock::time_point since_{};
 };
 
