@@ -37,7 +37,7 @@ void read_exactly(const std::string& path, std::uint64_t at, void* to, std::size
   }
 }
 
-// Elements [offset, offset + count) of an array are asked for.
+// The requested elements of an array: [offset, offset + count).
 struct Wanted {
   std::uint64_t offset = 0;
   std::uint64_t count = 0;
@@ -80,7 +80,7 @@ struct Checkpoint::Impl {
                 "checkpoint " + path + ": " + file + " is damaged in array '" + array.name + "'");
   }
 
-  // What `piece` has of `wanted`. Only whole pieces can be checked.
+  // Reads the part of `wanted` that `piece` has. Only whole pieces can be checked.
   void read_piece(const ManifestArray& array, const ManifestPiece& piece,
                   const Wanted& wanted) const {
     const auto begin = std::max(piece.offset, wanted.offset);
@@ -129,7 +129,7 @@ std::optional<std::string> latest_checkpoint(const std::string& folder) {
 }
 
 std::optional<std::string> latest_checkpoint(ProcessGroup& group, const std::string& folder) {
-  std::string said;  // "!" and why rank 0 cannot say, or the path.
+  std::string said;  // The path, or "!" and rank 0's error.
   if (group.rank() == 0) {
     try {
       said = latest_checkpoint(folder).value_or("");
@@ -143,7 +143,7 @@ std::optional<std::string> latest_checkpoint(ProcessGroup& group, const std::str
   return said;
 }
 
-// What was the newest may be gone when it is opened, or half read.
+// The newest checkpoint may be removed before it is opened, or while it is read.
 std::optional<std::int64_t> load_latest(const std::string& folder,
                                         const std::function<void(const Checkpoint&)>& load) {
   for (auto path = latest_checkpoint(folder); path;) {

@@ -21,7 +21,7 @@ constexpr std::string_view kPrefix = "checkpoint-";
   throw Error(ErrorKind::corrupt, {}, "checkpoint " + path + ": " + text);
 }
 
-// "checkpoint-000007-step-12" has 7; 0: it is no checkpoint.
+// "checkpoint-000007-step-12" has 7; 0: not a checkpoint.
 std::uint64_t number_in(const std::string& name) {
   if (!name.starts_with(kPrefix)) return 0;
   const char* end = name.data() + name.size();
@@ -88,7 +88,7 @@ Manifest read_manifest(const std::string& path) {
 
 std::vector<int> ranks_not_found(const std::string& path, const Manifest& manifest) {
   if (ranks_without_file(path, manifest).empty()) return {};
-  // A client of NFS remembers for some seconds that a file was not there when somebody looked, but
+  // A client of NFS remembers for some seconds that a file was missing when it was looked up, but
   // not beyond a change of its own to that folder.
   try {
     replace_file(path + "/seen", "");
@@ -115,7 +115,7 @@ void remove_old_checkpoints(const std::string& folder, int keep, const std::stri
     if (complete < keep && is_complete(found.path)) {
       ++complete;
     } else if (complete > 0 && found.path != except) {
-      remove_tree(found.path);  // Somebody else may do so, too.
+      remove_tree(found.path);  // Other processes may do so, too.
     }
   }
 }

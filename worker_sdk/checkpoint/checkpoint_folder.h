@@ -1,6 +1,6 @@
 #pragma once
-// The folder that checkpoints are in: which there are, which are complete. Used by the writer,
-// which numbers and removes them, and by those who look for the latest.
+// The folder that checkpoints are in: which exist, which are complete. Used by the writer, which
+// numbers and removes them, and to find the latest.
 
 #include <cstdint>
 #include <string>
@@ -20,12 +20,12 @@ std::vector<FoundCheckpoint> checkpoints_in(const std::string& folder);
 
 std::string checkpoint_name(std::uint64_t number, std::int64_t step);
 
-// Of the checkpoint at `path`. Throws Error(system) or Error(corrupt); the latter also if a file is
-// missing or has another size.
+// The manifest of the checkpoint at `path`. Throws Error(system) or Error(corrupt); the latter also
+// if a file is missing or has another size.
 Manifest read_manifest(const std::string& path);
 
-// The ranks of a checkpoint just written that this process does not find their files of in `path`,
-// or not whole. None if somebody has removed the checkpoint since.
+// The ranks whose files of a checkpoint just written are missing or incomplete in this process's
+// view of `path`. Empty if the checkpoint has been removed since.
 std::vector<int> ranks_not_found(const std::string& path, const Manifest& manifest);
 
 bool is_complete(const std::string& path);

@@ -21,7 +21,7 @@ namespace {
 using worker_sdk::Contribution;
 using worker_sdk::Manifest;
 
-// What cannot be saved, as far as this rank can tell.
+// Why `piece` cannot be saved, as far as this rank can see.
 std::string complaint_about(const CheckpointPiece& piece) {
   if (!worker_sdk::is_utf8(piece.name)) return "the name of an array is not UTF-8";
   const std::size_t total = piece.total == 0 ? piece.part.count : piece.total;
@@ -33,7 +33,7 @@ std::string complaint_about(const CheckpointPiece& piece) {
          " elements";
 }
 
-// Appends the part to `bytes` and says where it is.
+// Appends the part to `bytes` and returns its place.
 worker_sdk::ManifestArray copy(const CheckpointPiece& piece, std::string& bytes) {
   worker_sdk::ManifestArray array{.name = piece.name, .type = piece.part.type, .pieces = {}};
   array.count = piece.total == 0 ? piece.part.count : piece.total;
@@ -73,10 +73,10 @@ struct CheckpointWriter::Impl {
   ProcessGroup group;
   const std::string folder;
   const CheckpointOptions options;
-  std::uint64_t number = 0;  // Rank 0's: of the last checkpoint.
+  std::uint64_t number = 0;  // On rank 0: of the last checkpoint.
   std::thread writer;
   std::string failure;  // The writer's; to be looked at after join() only.
-  Written written{};    // Rank 0's: the last one, until somebody has looked at it.
+  Written written{};    // On rank 0: the last one, until it has been checked.
 
   std::string finish() {
     if (writer.joinable()) writer.join();
@@ -131,7 +131,7 @@ Contribution CheckpointWriter::Impl::contribute(std::int64_t step,
   return mine;
 }
 
-// The same manifest, or the same error, on all ranks.
+// Returns the same manifest, or throws the same error, on all ranks.
 Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& name) {
   std::vector<Contribution> all;
   for (const std::string& text : all_gather_bytes(group, encode(mine))) {
@@ -157,8 +157,8 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& na
   return std::get<Manifest>(std::move(manifest));
 }
 
-// Once all ranks have written: whose files rank 0 does not find; empty if all is well. Each host
-// may have a folder of that name on a disk of its own.
+// Called when all ranks have written: a text that names the ranks whose files rank 0 does not find;
+// empty if all are there. Each host may have a folder of that name on a disk of its own.
 std::string CheckpointWriter::Impl::look_at(const Written& complete) const {
   const std::string& path = complete.path;
   if (path.empty()) return {};
@@ -175,8 +175,8 @@ std::string CheckpointWriter::Impl::look_at(const Written& complete) const {
          " wrote there is not here: the folder must be shared by all hosts";
 }
 
-// Once nobody writes any more: why `complete` is none. The older ones that it was too early to
-// remove while it was written go now.
+// Called when no rank writes any more: why `complete` is not a checkpoint. Also removes the older
+// ones that had to stay while it was written.
 std::string CheckpointWriter::Impl::conclude(const Written& complete) const {
   std::string unseen = look_at(complete);
   if (complete.path.empty() || !unseen.empty() || options.keep <= 0) return unseen;
@@ -219,7 +219,7 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
   std::string name;
   Manifest manifest = impl_->agree(mine, name);
   const std::string path = impl_->folder + "/" + name;
-  // All have written the one before, at which nobody has looked without a wait().
+  // All ranks have written the one before, which was not checked unless wait() was called.
   Written before = std::exchange(impl_->written, {});
   if (impl_->group.rank() == 0) {
     impl_->written.path = path;
@@ -237,7 +237,7 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
       impl->failure = path + ": " + e.what();
     }
   };
-  // Without a thread this rank's part is not written, which all ranks learn with the next call.
+  // Without a thread this rank's part is not written; all ranks learn that in the next call.
   try {
     impl_->writer = worker_sdk::start_thread("ddprun-save", {}, std::move(run));
   } catch (const Error& error) {

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "ddprun-checkpoint-1";
-// No sum or product of two sizes below overflows.
+// A limit for sizes, so that no sum or product of two of them overflows.
 constexpr std::uint64_t kSizeMax = std::uint64_t{1} << 56;
 
 struct Refused {
@@ -149,7 +149,7 @@ Manifest manifest_of(json value) {
   return manifest;
 }
 
-// Adds what a rank has to what others have of the same array.
+// Merges one rank's pieces into the entry of the same array.
 void add(std::map<std::string, ManifestArray>& arrays, ManifestArray&& array, std::uint32_t file) {
   for (ManifestPiece& piece : array.pieces) piece.file = file;
   const auto [found, fresh] = arrays.try_emplace(array.name, array);
@@ -177,7 +177,7 @@ Manifest combined(std::vector<Contribution>&& all) {
       manifest.files.push_back({file_of_rank(static_cast<int>(rank)), all[rank].bytes});
     }
     for (ManifestArray& array : all[rank].arrays) {
-      // An array of nothing is in no file.
+      // An empty array is in no file.
       if (array.pieces.at(0).count == 0) array.pieces.clear();
       add(arrays, std::move(array), file);
     }
@@ -204,7 +204,7 @@ Contribution contribution_of(const json& value) {
   return c;
 }
 
-// What `read` makes, or why it cannot.
+// The result of `read`, or the text of its exception.
 template <class T, class Read>
 std::variant<T, std::string> attempt(const Read& read) {
   try {

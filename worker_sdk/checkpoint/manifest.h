@@ -1,6 +1,6 @@
 #pragma once
-// The manifest of a checkpoint: which part of which array lies where in which file. Its text is
-// JSON that ends in a checksum of the rest. Pure. Written by checkpoint_writer.cc, read by
+// The manifest of a checkpoint: the file and place of each part of each array. Its text is JSON
+// that ends in a checksum of the rest. Pure. Written by checkpoint_writer.cc, read by
 // checkpoint.cc.
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace ddprun::worker_sdk {
 constexpr std::size_t kManifestBytesMax = std::size_t{256} << 20;
 
 struct ManifestPiece {
-  std::uint64_t offset = 0;  // In the array, elements.
+  std::uint64_t offset = 0;  // Element index in the array.
   std::uint64_t count = 0;
   std::uint32_t file = 0;  // Into Manifest::files.
-  std::uint64_t at = 0;    // In the file, bytes.
+  std::uint64_t at = 0;    // Byte offset in the file.
   std::uint64_t checksum = 0;
 };
 
@@ -26,7 +26,7 @@ struct ManifestArray {
   std::string name;
   DataType type = DataType::f32;
   std::uint64_t count = 0;
-  std::vector<ManifestPiece> pieces;  // In order of their offsets; together all of the array.
+  std::vector<ManifestPiece> pieces;  // Ordered by offset; together all of the array.
 };
 
 struct ManifestFile {
@@ -38,17 +38,17 @@ struct Manifest {
   std::int64_t step = 0;
   int world_size = 1;
   std::vector<ManifestFile> files;
-  std::vector<ManifestArray> arrays;  // In order of their names.
+  std::vector<ManifestArray> arrays;  // Ordered by name.
 };
 
-// What one rank has to save; what it says to the others before it does.
+// What one rank has to save, sent to the others before it does.
 struct Contribution {
-  std::string failure;  // Of the checkpoint before; then nothing is saved.
+  std::string failure;  // Error of the last checkpoint; nothing is saved.
   std::string refusal;  // Why what was passed cannot be saved.
   std::int64_t step = 0;
   std::string folder;                 // Rank 0's choice.
-  std::uint64_t bytes = 0;            // Of its file; 0: it has none.
-  std::vector<ManifestArray> arrays;  // With one piece each, whose `file` is not looked at.
+  std::uint64_t bytes = 0;            // Size of its file; 0: it has none.
+  std::vector<ManifestArray> arrays;  // With one piece each, whose `file` is not used.
 };
 
 // Either, or a sentence about what is wrong.
@@ -62,7 +62,7 @@ std::string encode(const Manifest& manifest);
 std::string encode(const Contribution& contribution);
 
 ManifestOrReason decode_manifest(const std::string& text);
-// From a rank of the same job.
+// Decodes the text of a rank of the same job.
 std::variant<Contribution, std::string> decode_contribution(const std::string& text);
 
 bool is_utf8(const std::string& text);

@@ -45,7 +45,7 @@ std::vector<std::uint64_t> gather(ProcessGroup& group, std::vector<std::uint64_t
                   group.host_of(reference) + ")");
 }
 
-// Of a GPU's array by way of the host.
+// Copies an array of a GPU to the host first.
 std::uint64_t checksum_of(ProcessGroup& group, const Buffer& value) {
   if (group.backend() != "nccl") return checksum(value.data, value.bytes());
   std::vector<std::byte> bytes(value.bytes());

@@ -1,6 +1,6 @@
 #pragma once
-// Do all ranks train the same model? Asked once, before the first gradient is exchanged, because a
-// difference would otherwise show as a hang or as wrong numbers. Used by
+// Do all ranks train the same model? Checked once, before the first gradient is exchanged, because
+// a difference would otherwise appear as a hang or as wrong numbers. Used by
 // distributed_data_parallel.cc.
 
 #include <cstdint>
@@ -16,22 +16,22 @@ namespace ddprun::worker_sdk {
 // Do all ranks still hold the same parameters? Used by distributed_data_parallel.cc every
 // DdpOptions::checksum_every steps.
 
-// Collective; eight bytes a rank travel while all is well. Throws Error(mismatch) on every rank,
-// which names the first parameter that differs and the ranks on which it does.
+// Collective; eight bytes per rank travel if all values are equal. Throws Error(mismatch) on every
+// rank, which names the first parameter that differs and the ranks on which it does.
 void require_equal_values(ProcessGroup& group, const std::vector<Parameter>& parameters);
 
-// What has to agree, one line each: the options, the hook's name, then "type [shape]<tab>name" of
-// every parameter.
+// What must be equal on all ranks, one line per item: the options, the hook's name, then "type
+// [shape]<tab>name" of every parameter.
 std::vector<std::string> signature(const std::vector<Parameter>& parameters,
                                    const DdpOptions& options, const std::string& hook);
 
 // Over everything.
 std::uint64_t hash_of(const std::vector<std::string>& signature);
 
-// The rank to compare with: the lowest of those that most ranks agree with.
+// The rank to compare with: the lowest of the largest group of equal ranks.
 int reference_rank(const std::vector<std::uint64_t>& hashes);
 
-// The first thing in which `mine` differs from `reference`; nothing if they agree.
+// The first difference of `mine` from `reference`; std::nullopt if they agree.
 std::optional<std::string> difference(const std::vector<std::string>& mine,
                                       const std::vector<std::string>& reference);
 

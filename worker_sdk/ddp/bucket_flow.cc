@@ -38,7 +38,7 @@ void BucketFlow::await(std::size_t b) {
   works_[b]->wait();
   BucketTimes& times = times_[b];
   if (auto pending = GroupInside::pending(*works_[b])) marks_[b].works.push_back(pending);
-  // In a GPU's stream it may still be under way: then nothing is known of it here.
+  // In a GPU's stream the collective may still be in progress: then its times are not known here.
   const bool known = works_[b]->done();
   if (times.comm.count() == 0) times.started = known ? works_[b]->started() : times.launched;
   if (known) times.comm += works_[b]->duration();
@@ -55,7 +55,7 @@ void BucketFlow::next(std::size_t b, int step) {
   }
 }
 
-// In the order of buckets, whichever is done first.
+// Hands buckets on in their order, whichever is done first.
 void BucketFlow::hand_on() {
   while (ended_ < started_ && !works_[ended_]) {
     const std::size_t b = ended_++;
@@ -63,7 +63,8 @@ void BucketFlow::hand_on() {
   }
 }
 
-// Only where the next step starts no collective: when that is done must not depend on the clock.
+// Only if the next step starts no collective: the order of collectives must not depend on the
+// clock.
 void BucketFlow::poll() {
   if (!reduced_ || hook_->traits().collectives > 1) return;
   for (hand_on(); ended_ < started_ && works_[ended_]->done(); hand_on()) {
@@ -91,7 +92,7 @@ std::exception_ptr BucketFlow::complete() {
   } catch (...) {
     error = std::current_exception();
   }
-  for (auto& work : works_) work.reset();  // Waits for those that an error left.
+  for (auto& work : works_) work.reset();  // Waits for works that an error has left.
   return error;
 }
 

@@ -27,11 +27,12 @@ class BucketFlow {
   void begin();               // A new pass.
   void start(std::size_t b);  // Once for each bucket and pass, in order.
   void poll();                // Hands on what is done by now, if anything is called for it.
-  // Waits for all that was started, to its end. The first error counts; then nothing more is done.
+  // Waits until all that was started has ended. After the first error, which is returned, no
+  // further step is started.
   std::exception_ptr complete();
 
-  std::vector<BucketTimes> take_times();  // Of the pass that complete() ended.
-  std::vector<BucketMarks> take_marks();  // The same in a GPU's streams; empty ones elsewhere.
+  std::vector<BucketTimes> take_times();  // Times of the pass that complete() ended.
+  std::vector<BucketMarks> take_marks();  // Marks of it in a GPU's streams; else empty.
 
  private:
   void await(std::size_t b);
@@ -43,11 +44,11 @@ class BucketFlow {
   Reduced reduced_;
   ProcessGroup* group_ = nullptr;
   BucketSet* buckets_ = nullptr;
-  std::vector<std::optional<Work>> works_;  // Under way; none for a bucket that is done.
+  std::vector<std::optional<Work>> works_;  // In progress; empty for a bucket that is done.
   std::vector<BucketTimes> times_;
   std::vector<BucketMarks> marks_;
   std::size_t started_ = 0;
-  std::size_t ended_ = 0;  // So many are done and handed on.
+  std::size_t ended_ = 0;  // The number of buckets done and handed on.
 };
 
 }  // namespace ddprun::worker_sdk

@@ -180,7 +180,7 @@ void BucketSet::broadcast_values(ProcessGroup& group, const std::vector<Paramete
 void BucketSet::write_tail(ProcessGroup& group, const std::vector<bool>& used) {
   if (used_.empty()) return;
   const Buffer& tail = buckets_.back().tail;
-  read_tail(group);  // What it said of the pass before goes now.
+  read_tail(group);  // Before its content, of the pass before, is lost.
   in_flight_ = true;
   std::vector<std::byte> bytes(tail.bytes());
   for (std::size_t p = 0; p < tail.count; ++p) {

@@ -1,5 +1,5 @@
 #pragma once
-// Which parameters share a flat gradient buffer, and where in it each lies. Pure. 
+// Which parameters share a flat gradient buffer, and where each lies in it. Pure.
 
 #include <cstddef>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace ddprun::worker_sdk {
 
-// One gradient array, as far as packing goes.
+// What packing needs of a gradient array.
 struct PackItem {
   DataType type = DataType::f32;
   std::size_t count = 0;  // Elements.
@@ -25,8 +25,8 @@ struct PackItem {
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<PackItem>& items,
                                                      const std::vector<std::size_t>& limits);
 
-// The same for items that arrive in another order: `order` holds each position of `items` once.
-// Returns positions in `items`, buckets in the order of their first arrival.
+// assign_buckets() for items that arrive in another order: `order` holds each position of `items`
+// once. Returns positions in `items`, buckets in the order of their first arrival.
 std::vector<std::vector<std::size_t>> assign_buckets_in_order(
     const std::vector<PackItem>& items, const std::vector<std::size_t>& order,
     const std::vector<std::size_t>& limits);
@@ -36,32 +36,32 @@ inline constexpr std::size_t kGradientAlignment = 16;
 
 // The inside of one bucket.
 struct BucketLayout {
-  std::vector<std::size_t> offsets;  // In bytes, one for each item.
+  std::vector<std::size_t> offsets;  // In bytes, one per item.
   std::size_t tail = 0;              // Offset of the tail, in bytes.
-  std::size_t bytes = 0;             // Of the whole buffer.
+  std::size_t bytes = 0;             // Size of the whole buffer.
 };
 
-// ... and the buffer is a multiple of world_size * kGradientAlignment, so that every rank can own
-// an equal, aligned slice of it. `tail_bytes` are kept free after the last gradient, at
-// BucketLayout::tail.
+// ... and the size of the buffer is a multiple of world_size * kGradientAlignment, so that every
+// rank can own an equal, aligned slice of it. `tail_bytes` are kept free after the last gradient,
+// at BucketLayout::tail.
 BucketLayout lay_out(const std::vector<PackItem>& items, int world_size,
                      std::size_t tail_bytes = 0);
 
-// The memory of all buckets: where each gradient lives, and the tail that says which parameters
+// The memory of all buckets: the place of each gradient, and the tail that marks which parameters
 // were used. Used by distributed_data_parallel.cc; the packing is in buckets.cc.
 
 using BucketOrder = std::vector<std::vector<std::size_t>>;
 
-// Gradients are expected last layer first, so that is the order in which buckets are filled and
-// launched until the first pass has shown another one.
+// Gradients are expected last layer first, so buckets are filled and launched in that order until
+// the first pass has shown another one.
 BucketOrder expected_order(const std::vector<Parameter>& parameters, const DdpOptions& options);
 BucketOrder order_of_arrival(const std::vector<Parameter>& parameters, const DdpOptions& options,
                              const std::vector<std::size_t>& arrival);
 
 class BucketSet {
  public:
-  // Collective: every rank allocates the same. With `tail`, the last bucket ends with one element a
-  // parameter.
+  // Collective: every rank allocates the same. With `tail`, the last bucket ends with one element
+  // per parameter.
   BucketSet(ProcessGroup& group, const std::vector<Parameter>& parameters, BucketOrder order,
             bool tail);
 
@@ -73,16 +73,17 @@ class BucketSet {
   std::shared_ptr<void> memory(std::size_t parameter) const { return memory_[home_.at(parameter)]; }
 
   void zero(ProcessGroup& group);
-  // Gradients and who was used, from buckets of the same parameters.
+  // Takes gradients and used() from buckets of the same parameters.
   void take_over(ProcessGroup& group, BucketSet& from);
-  // Uses the gradients' memory for the way, so they are lost. Collective.
+  // Passes the values through the gradients' memory, so gradients are lost. Collective.
   void broadcast_values(ProcessGroup& group, const std::vector<Parameter>& parameters, int root);
 
-  // The average over ranks is above zero where any rank's was true. Nothing without a tail.
+  // After its collective, the average over ranks is above zero for a parameter that any rank used.
+  // Does nothing without a tail.
   void write_tail(ProcessGroup& group, const std::vector<bool>& used);
-  void tail_has_come();  // Its collective is over. Does nothing unless one was written.
-  // In the last pass whose tail has come: while one is in flight another thread writes to it.
-  // Before the first: false. Without a tail: true.
+  void tail_has_come();  // Its collective has ended. Does nothing unless one was written.
+  // Whether any rank used the parameter in the last pass whose tail has arrived: while one is in
+  // flight, another thread writes to it. Before the first: false. Without a tail: true.
   bool used(ProcessGroup& group, std::size_t parameter);
 
  private:
@@ -94,7 +95,7 @@ class BucketSet {
   std::vector<std::shared_ptr<void>> memory_;  // By bucket.
   std::vector<Buffer> gradients_;              // By parameter.
   std::vector<std::size_t> home_;              // The bucket of each parameter.
-  std::vector<bool> used_;                     // By parameter, as of the last tail read.
+  std::vector<bool> used_;                     // By parameter, from the last tail read.
   bool in_flight_ = false;                     // From write_tail() to tail_has_come().
   bool unread_ = false;                        // The memory has what used_ has not yet.
 };

@@ -1,7 +1,6 @@
 #pragma once
-// The inside of DistributedDataParallel: what its public functions (distributed_data_parallel.cc)
-// share. distributed_data_parallel.cc has the passes, distributed_data_parallel.cc what happens
-// before the first.
+// The inside of DistributedDataParallel, shared by its public functions.
+// distributed_data_parallel.cc has them, the passes, and the preparations before the first pass.
 
 #include <mutex>
 #include <span>
@@ -22,7 +21,7 @@ struct DistributedDataParallel::Impl {
   void connect(ProcessGroup& g);  // The constructor's second half, and reconfigure().
   std::unique_ptr<worker_sdk::BucketSet> make_buckets(worker_sdk::BucketOrder order);
   bool rebuild();
-  void complain_if_unfinished() const noexcept;  // As it ends.
+  void complain_if_unfinished() const noexcept;  // For the destructor.
   [[noreturn]] void refuse(const std::string& text) const;
   void require_parameter(std::size_t i) const;
   template <class T>
@@ -45,23 +44,24 @@ struct DistributedDataParallel::Impl {
   void launch(worker_sdk::Reducer::Released released);
 
   const DdpOptions options;
-  ProcessGroup group;  // A handle of our own: the caller's may move and end.
+  ProcessGroup group;  // A handle of our own: the caller's may be moved from or end.
   std::vector<Parameter> parameters;
 
-  // Guards what follows: gradients may be marked from any thread. Who is called back may ask.
+  // Guards the members below: gradients may be marked from any thread. Recursive, as a callback may
+  // call in again.
   std::recursive_mutex mutex;
   worker_sdk::Reducer reducer;
   std::unique_ptr<worker_sdk::BucketSet> buckets;
   worker_sdk::BucketFlow flow;
   std::unique_ptr<worker_sdk::TimerShell> timer;
-  std::vector<bool> touched;  // In a local pass since the last synchronised one.
+  std::vector<bool> touched;  // Marked in a local pass since the last synchronised one.
   bool rebuilt = false;
   Pass pass = Pass::kNone;
   int no_sync_depth = 0;
   std::int64_t passes = 0;  // Synchronised ones of this rank's own, since connect().
 };
 
-// What is behind an object, for as long as it is held: the public calls see it by this only.
+// Access to the members for as long as it is held: public calls access them only in this way.
 class DistributedDataParallel::Locked {
  public:
   explicit Locked(Impl& impl) : impl_(impl), lock_(impl.mutex) {}

@@ -106,7 +106,7 @@ void DistributedDataParallel::Impl::connect(ProcessGroup& g) {
   buckets->zero(group);
   timer = std::make_unique<worker_sdk::TimerShell>(group, options.timer);
   touched.assign(parameters.size(), false);
-  rebuilt = options.find_unused && !options.static_graph;  // Then there is nothing to rebuild from.
+  rebuilt = options.find_unused && !options.static_graph;  // No order to rebuild from.
   pass = Pass::kNone;
   passes = 0;
 }
@@ -117,7 +117,7 @@ std::unique_ptr<worker_sdk::BucketSet> DistributedDataParallel::Impl::make_bucke
   return std::make_unique<worker_sdk::BucketSet>(group, parameters, std::move(order), tail);
 }
 
-// Rank 0's order is everybody's: ranks may have seen different ones.
+// All ranks take rank 0's order, as they may have seen different ones.
 bool DistributedDataParallel::Impl::rebuild() {
   if (rebuilt || !reducer.knows_order() || pass != Pass::kNone) return false;
   rebuilt = true;
@@ -128,18 +128,19 @@ bool DistributedDataParallel::Impl::rebuild() {
   }
   auto order = worker_sdk::order_of_arrival(parameters, options, {arrival.begin(), arrival.end()});
   if (order == buckets->order()) return false;
-  // The old ones stay until the new ones have everything: a peer may be lost meanwhile.
+  // Keep the old buckets until the new ones have everything: a peer may be lost meanwhile.
   auto next = make_buckets(order);
   next->take_over(group, *buckets);
   reducer.regroup(order);
   flow.use(group, *next);
   buckets = std::move(next);
-  // There the memory goes only when all ranks have let go of it (nccl_memory.h).
+  // On a device the memory is freed only when all ranks have released it (nccl_memory.h).
   if (worker_sdk::GroupInside::device(group)) group.barrier();
   return true;
 }
 
-// Not where an exception ends the program's scopes, or a failure the group: these speak themselves.
+// Not if an exception unwinds the program's scopes or the group has failed: those errors are
+// reported themselves.
 void DistributedDataParallel::Impl::complain_if_unfinished() const noexcept {
   if (pass == Pass::kNone || std::uncaught_exceptions() > 0) return;
   if (worker_sdk::GroupInside::is_dead(group)) return;
@@ -160,8 +161,7 @@ void DistributedDataParallel::Impl::require_parameter(std::size_t i) const {
          std::to_string(parameters.size()));
 }
 
-// One backward pass of DistributedDataParallel after the other: what the pure reducer decides is
-// carried out here.
+// The backward passes of DistributedDataParallel: carries out the decisions of the pure reducer.
 
 using worker_sdk::Reducer;
 
@@ -181,7 +181,7 @@ void DistributedDataParallel::Impl::begin(std::span<const std::size_t> unused) {
   ++passes;
 }
 
-// What the host does in a pass is done when a graph is captured, not when it is launched.
+// Work of the host in a pass is done when a graph is captured, not when it is launched.
 void DistributedDataParallel::Impl::check_capture() const {
   auto* device = worker_sdk::GroupInside::device(group);
   const auto stream = worker_sdk::GroupInside::stream(group);
@@ -227,7 +227,7 @@ void DistributedDataParallel::Impl::mark(std::size_t i) {
   flow.poll();
 }
 
-// The last bucket carries who used what, which is known when that bucket is released.
+// The last bucket carries which parameters were used, which is known when that bucket is released.
 void DistributedDataParallel::Impl::launch(Reducer::Released released) {
   for (std::size_t b = released.first; b < released.last; ++b) {
     if (b + 1 == buckets->size()) {
@@ -262,7 +262,7 @@ void DistributedDataParallel::Impl::finish() {
   timer->end_step(flow.take_times(), flow.take_marks());
 }
 
-// The peers wait for this rank's part of each bucket, wherever it gave up: so it gives what it has.
+// The peers wait for this rank's part of each bucket, wherever it gave up. So it sends what it has.
 void DistributedDataParallel::Impl::cancel() {
   if (std::exchange(pass, Pass::kNone) != Pass::kSynchronised) return timer->end_local();
   std::exception_ptr error;
@@ -293,7 +293,7 @@ void DistributedDataParallel::Impl::join() {
   passes = 0;
 }
 
-// The collectives of a pass, in its order, with nothing to contribute.
+// Takes part in the collectives of a pass, in its order, without contributing anything.
 void DistributedDataParallel::Impl::shadow_pass() {
   buckets->zero(group);
   begin_synchronised({});
@@ -311,8 +311,9 @@ void DistributedDataParallel::Impl::take_values_of_last() {
   buckets->broadcast_values(group, parameters, static_cast<int>(best % group.world_size()));
 }
 
-// The public face of DistributedDataParallel: takes the lock and hands on to what is above. Which
-// parameters share a bucket is in buckets.cc, the check that ranks agree in agreement.cc.
+// The public functions of DistributedDataParallel: they take the lock and call the functions above.
+// Which parameters share a bucket is decided in buckets.cc, the check that ranks agree is in
+// agreement.cc.
 
 namespace {
 
@@ -347,7 +348,7 @@ DistributedDataParallel& DistributedDataParallel::operator=(
 DistributedDataParallel::~DistributedDataParallel() {
   if (!impl_) return;
   if (worker_sdk::GroupInside::is_forked_child(impl_->group)) {
-    static_cast<void>(impl_.release());  // As of a group: what is under way is the parent's.
+    static_cast<void>(impl_.release());  // As for a group: operations in progress are the parent's.
     return;
   }
   impl_->complain_if_unfinished();
@@ -361,7 +362,8 @@ DistributedDataParallel::Impl& DistributedDataParallel::inside() const {
 
 DistributedDataParallel::Locked DistributedDataParallel::locked() const { return Locked(inside()); }
 
-// Without the lock: those who write gradients may be waited for under it, such as a stream's work.
+// Without the lock: a caller that holds it may wait for writers of gradients, such as a stream's
+// work.
 Buffer DistributedDataParallel::gradient(std::size_t i) {
   inside().require_parameter(i);
   return impl_->buckets->gradient(i);

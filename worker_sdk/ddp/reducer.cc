@@ -218,7 +218,7 @@ void Reducer::check_invariants() const {
   if (collecting_) check_pass();
 }
 
-// Buckets wait for what is left, and those that are released for nothing.
+// Buckets wait for the marks that are left; released buckets wait for none.
 void Reducer::check_pass() const {
   DDPRUN_ASSERT(left_.size() == names_.size() && released_ <= sizes_.size());
   if (counting()) {

@@ -1,12 +1,12 @@
 #pragma once
 // When a bucket may be reduced, and what the caller did wrong. Pure: no communication, no clock, no
-// lock; distributed_data_parallel.cc carries its answers out.
+// lock; distributed_data_parallel.cc carries its decisions out.
 //
 //            begin()                 mark_ready(i), for each i once              finish()
 //   idle ──────────────► collecting ──────────────────────────────► collecting ──────────► idle
 //
 // Buckets are released strictly in order: bucket k waits for bucket k - 1 even if its own gradients
-// came first. Only so do all ranks issue the same collectives in the same order.
+// arrived first. Otherwise ranks would not issue the same collectives in the same order.
 
 #include <cstddef>
 #include <span>
@@ -18,10 +18,10 @@
 namespace ddprun::worker_sdk {
 
 struct ReducerRules {
-  // The first pass releases nothing before its last gradient: its order is what the buckets are
-  // rebuilt from, and not yet known to be the order of the buckets.
+  // The first pass releases nothing before its last gradient: the buckets are rebuilt from its
+  // order, which need not be the order of the buckets yet.
   bool hold_first = false;
-  // A parameter that was not marked when the pass ends is unused in it, and no mistake.
+  // A parameter that was not marked when the pass ends is unused in it; that is not an error.
   bool find_unused = false;
   // The first pass counts how often each parameter is marked, and releases at its end; later passes
   // are complete when each was marked as often. For layers that are run again by checkpointing.
@@ -41,33 +41,33 @@ class Reducer {
     std::size_t last = 0;
   };
 
-  // Each fails with errc::invalid_argument, and then changes nothing, where the caller broke the
-  // order of calls; the context says how and names the parameters. Parameters in `unused` get no
+  // Each fails with errc::invalid_argument, and then changes nothing, if the caller broke the order
+  // of calls; the context explains that and names the parameters. Parameters in `unused` get no
   // gradient in this pass; only with find_unused.
   Result<void> check_begin(std::span<const std::size_t> unused) const;  // Would begin() fail?
   Result<Released> begin(std::span<const std::size_t> unused = {});
   Result<Released> mark_ready(std::size_t parameter);
-  // Back to idle in any case; fails if a parameter was never marked: then left_over() are the
-  // buckets that the other ranks wait for, and that are not to be complete any more.
+  // Returns to idle in any case. Fails if a parameter was never marked: then left_over() are the
+  // buckets that the other ranks wait for, and that cannot become complete any more.
   Result<Released> finish();
   Released left_over() const { return {released_, sizes_.size()}; }
-  // Ends the pass under way; what has not been released is. A static graph learns nothing from it,
-  // and the order of arrival is what came: all ranks are to rebuild, with rank 0's.
+  // Ends the current pass, releasing all buckets that are left. A static graph learns nothing from
+  // it, and the order of arrival is what has arrived: all ranks must rebuild, with rank 0's.
   Released cancel();
 
-  // From the next pass on; between passes only.
+  // Sets the buckets for the next pass; call it between passes only.
   void regroup(const Buckets& buckets);
-  // Forgets the pass under way, and what the first one taught.
+  // Forgets the current pass, and what was learned from the first one.
   void reset(const Buckets& buckets);
 
   bool collecting() const noexcept { return collecting_; }
-  // True once a pass has come to its end.
+  // True once a pass has ended.
   bool knows_order() const noexcept { return !first_; }
   // Parameters in the order in which the first pass marked them; unused ones last.
   std::vector<std::size_t> arrival() const;
-  // Was it marked in the pass that is under way or was the last?
+  // Was it marked in the current pass, or in the last one?
   bool marked(std::size_t parameter) const { return marked_[parameter]; }
-  // How many marks complete it; 1 as long as a static graph is not known.
+  // The number of marks that complete it; 1 as long as a static graph is not known.
   std::size_t expected(std::size_t parameter) const { return expected_[parameter]; }
 
   // Aborts unless every invariant holds. Tests call it after each call.
@@ -89,14 +89,14 @@ class Reducer {
   std::vector<std::size_t> sizes_;
   std::vector<std::size_t> pending_;   // Gradients each bucket still waits for.
   std::vector<std::size_t> expected_;  // Marks that complete each parameter.
-  std::vector<std::size_t> left_;      // Of these, in this pass. Counting: marks so far.
+  std::vector<std::size_t> left_;      // Marks left in this pass. Counting: marks so far.
   std::vector<bool> marked_;
   std::vector<std::size_t> arrival_;
-  std::size_t complete_ = 0;  // Parameters whose marks are all there.
+  std::size_t complete_ = 0;  // Parameters with all their marks.
   std::size_t released_ = 0;
   bool collecting_ = false;
   bool first_ = true;
-  bool counted_ = false;  // A static graph has told how often each is marked.
+  bool counted_ = false;  // It is known how often a static graph marks each.
 };
 
 }  // namespace ddprun::worker_sdk

@@ -1,5 +1,5 @@
 #pragma once
-// An all_reduce with arithmetic of the caller's own, for groups whose ranks see each other's
+// An all_reduce with the caller's own arithmetic, for groups whose ranks can read each other's
 // arrays: those on one host. Implemented by worker_sdk/group and worker_sdk/shm; used by
 // worker_sdk/elastic.
 
@@ -15,8 +15,8 @@ namespace ddprun::worker_sdk {
 class Combine {
  public:
   virtual ~Combine() = default;
-  // Makes `count` elements, from element `at` of the array on, of those that each rank has there.
-  // `result` may be one of the sources.
+  // Computes `count` elements, from element `at` of the array on, from those that each rank has
+  // there. `result` may be one of the sources.
   virtual void combine(std::size_t at, std::size_t count, const void* const* sources, int ranks,
                        void* result) const noexcept = 0;
 };
@@ -26,8 +26,8 @@ bool can_combine(const ProcessGroup& group);
 // the same result.
 void combine_all(ProcessGroup& group, Buffer inout, const Combine& how);
 
-// What all ranks' gradients of one bucket become if each rank has kept those of its only shard: the
-// sums of exact_sum.h, made while they are read. Pure. Used by gradient_sums.cc alone.
+// Computes one bucket from all ranks' gradients if each rank has kept the gradients of its only
+// shard: the sums of exact_sum.h, made while they are read. Pure. Used by gradient_sums.cc alone.
 class CombinePieces : public Combine {
  public:
   struct Tensors {

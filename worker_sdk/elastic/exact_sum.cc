@@ -17,11 +17,11 @@ constexpr std::uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
 
 double unit_of(int exponent) { return std::ldexp(1.0, exponent + kHeadroom - kBits); }
 
-// A number within [2^52, 2^53) units, where the bits of a double count units: what is added to it
-// is rounded to whole ones, ties to even of a number that depends on the addend alone.
+// A number within [2^52, 2^53) units, where the bits of a double count units. An addend is rounded
+// to whole units, ties to even of a number that depends on the addend alone.
 double anchor_of(int exponent) { return 0x1.8p52 * unit_of(exponent); }
 
-// Any exponent will do where none is known: the step runs again.
+// If no exponent is known, any value works because the step is repeated.
 int usable(int exponent) { return exponent == kNoExponent ? 0 : exponent; }
 
 double unit_of(int exponent, double divisor) {
@@ -48,7 +48,7 @@ template <bool kFirst>
 }
 
 // Vectors have no conversion from 64-bit integers below AVX-512: the halves become the mantissas of
-// two doubles, both exact, whose sum is rounded once, as that of the conversion is.
+// two doubles, both exact, whose sum is rounded once, like that conversion.
 [[gnu::always_inline]] inline double double_of(std::int64_t value) {
   const auto bits = static_cast<std::uint64_t>(value);
   const auto low =
@@ -65,7 +65,7 @@ template <bool kFirst>
   }
 }
 
-// As integers: no flag of the processor changes any.
+// Compares as integers, which no flag of the processor affects.
 [[gnu::always_inline]] inline std::uint32_t keep_loop(float* kept, const float* gradients,
                                                       std::size_t n) {
   std::uint32_t largest = 0;
@@ -257,8 +257,8 @@ int highest_class(const ClassTail& tail) noexcept {
   return 0;
 }
 
-// A tensor that has no gradient for a step, as an expert that nobody asked, keeps its scale for a
-// while: one octave less for each step.
+// A tensor without a gradient in a step, such as an expert that was not used, keeps its scale for a
+// while: one octave less per step.
 Judgement judge(int exponent, int highest) noexcept {
   DDPRUN_ASSERT(exponent == kNoExponent ||
                 (exponent >= kLeastExponent && exponent <= kMostExponent));

@@ -1,6 +1,6 @@
 #pragma once
-// While one lives, its thread computes as IEEE 754 says: rounding to nearest, denormals kept. A
-// program may have switched either off for its own speed (torch::set_flush_denormal). Pure.
+// While one lives, its thread computes by IEEE 754: rounding to nearest, denormals kept. A program
+// may have switched either off for its own speed (torch::set_flush_denormal). Pure.
 
 #include <cstdint>
 #if defined(__x86_64__)

@@ -13,9 +13,9 @@ namespace ddprun {
 namespace {
 
 constexpr std::int64_t kLengthMax = std::int64_t{1} << 62;
-// Of a Feistel network, whose functions mix well: three would do for a random order, see M. Luby
-// and C. Rackoff, "How to construct pseudorandom permutations" (SIAM J. Comput. 1988). Small sets
-// have few bits a half, so more.
+// Rounds of a Feistel network, whose functions mix well: three would suffice for a random order,
+// see M. Luby and C. Rackoff, "How to construct pseudorandom permutations" (SIAM J. Comput. 1988).
+// Small sets have few bits per half, so more.
 constexpr int kFeistelRounds = 8;
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -50,7 +50,7 @@ void check(const GlobalBatchOptions& o) {
   }
 }
 
-// One for each epoch of each set, far from each other.
+// A key per epoch and set; the keys are far from each other.
 std::uint64_t key_of(std::uint64_t seed, int set, std::int64_t epoch) {
   const auto e = static_cast<std::uint64_t>(epoch);
   const auto block =
@@ -64,8 +64,8 @@ std::int64_t divided_up(std::int64_t a, std::int64_t b) { return a / b + (a % b 
 
 }  // namespace
 
-// A Feistel network over the smallest even number of bits that holds n; what it leads out of range
-// is led on until it is back.
+// A Feistel network over the smallest even number of bits that holds n; a result that is out of
+// range is permuted again until it is in range.
 std::int64_t permuted(std::int64_t place, std::int64_t n, std::uint64_t key) noexcept {
   DDPRUN_ASSERT(place >= 0 && place < n && n <= kLengthMax);
   const int bits = std::max(2, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n - 1))));
@@ -149,7 +149,7 @@ std::vector<Sample> GlobalBatches::shard(std::int64_t step, int shard) const {
   return dealt(step, shard, options_.shards);
 }
 
-// As cards are, so that each shard has its part of each data set.
+// Deals the samples out like cards, so that each shard has its part of each data set.
 std::vector<Sample> GlobalBatches::dealt(std::int64_t step, int shard, int shards) const {
   std::vector<Sample> samples;
   const std::int64_t size = batch_size(step);

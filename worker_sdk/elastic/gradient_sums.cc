@@ -1,9 +1,9 @@
 // The first bucket begins with the head (sum_layout.h). So one all_reduce, for small models the
-// only one, tells every rank whether the step is good before the other buckets are reduced.
+// only one, shows every rank whether the step is good before the other buckets are reduced.
 //
-// Three sets of exponents: `committed` belongs to the last committed step; `running` is what this
-// step is computed with, another one only when the step runs again within one group; `next` is what
-// the step has found.
+// Three sets of exponents: `committed` belongs to the last committed step; `running` is used for
+// this step, and changes only when the step runs again within one group; `next` is the result of
+// the step.
 
 #include <algorithm>
 #include <bit>
@@ -89,7 +89,7 @@ void GradientSums::Impl::judge_tensors(Result& result) {
   }
 }
 
-// Of several the first; `over` goes before it.
+// The first such tensor counts; `over` has priority.
 void GradientSums::Impl::note_not_finite(Result& result, std::size_t tensor) const {
   if (result.kind != Kind::good) return;
   result.kind = Kind::not_finite;
@@ -115,7 +115,7 @@ std::span<float> GradientSums::Impl::part_of(const SumPiece& piece,
   return gradient.empty() ? gradient : gradient.subspan(piece.from, piece.count);
 }
 
-// Empty `part`: nobody wants these.
+// Empty `part`: the caller does not need these sums.
 void GradientSums::Impl::finish_piece(const SumPiece& piece, std::span<float> part,
                                       const Call& call, Result& result) {
   if (options.exact) {
@@ -254,7 +254,7 @@ void GradientSums::restore(std::string_view state) {
   if (impl_->state != Impl::State::kNoGroup) impl_->state = Impl::State::kReady;
 }
 
-// Where the gradients of shards go until they are reduced.
+// Stores the gradients of shards until they are reduced.
 
 using namespace worker_sdk;
 

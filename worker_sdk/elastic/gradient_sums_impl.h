@@ -1,10 +1,10 @@
 #pragma once
-// What GradientSums is made of: gradient_sums.cc takes gradients in, gradient_sums.cc reduces
-// them and hands the sums out.
+// What GradientSums is made of: gradient_sums.cc takes gradients in, reduces them and hands the
+// sums out.
 //
-// Where ranks see each other's arrays (combine.h) the gradients of a rank's first shard are
-// kept as they are. If no rank adds a second one, they become sums while they are read: then exact
-// sums move as many bytes as plain ones. A second shard makes integers of both.
+// If ranks can read each other's arrays (combine.h), the gradients of a rank's first shard are kept
+// as they are. If no rank adds a second one, they become sums while they are read: then exact sums
+// move as many bytes as plain ones. A second shard makes integers of both.
 
 //
 // The sums of a tensor that are left in the memory are contiguous, also over several buckets:
@@ -34,18 +34,18 @@ struct GradientSums::Impl {
   float* floats(std::size_t bucket) const {
     return static_cast<float*>(memory.get()) + starts[bucket];
   }
-  // In the second half of the memory: integers made of them, in order, are written behind what is
-  // read.
+  // In the second half of the memory: integers made of them, in order, are written behind the
+  // elements still to be read.
   float* kept(std::size_t bucket) const {
     return static_cast<float*>(memory.get()) + starts.back() + starts[bucket];
   }
-  // Where the gradients of the first shard are taken in as they are, or null.
+  // The place for the gradients of the first shard if they are taken in unchanged, or null.
   float* first(const worker_sdk::SumPiece& piece) const {
     if (options.exact && !keeps) return nullptr;
     return (options.exact ? kept(piece.bucket) : floats(piece.bucket)) + piece.at;
   }
-  // Where the sums end up if the caller has no arrays for them. Made of integers, in order, they
-  // are written behind what is read, too.
+  // The place of the sums if the caller has no arrays for them. Made of integers, in order, they
+  // too are written behind the elements still to be read.
   float* place(const worker_sdk::SumPiece& piece) const {
     return (combines ? kept(piece.bucket) : floats(piece.bucket)) + piece.at;
   }
@@ -82,13 +82,13 @@ struct GradientSums::Impl {
   worker_sdk::SumLayout layout;
   std::vector<int> committed, running, next;  // By tensor.
   std::vector<std::uint32_t> largest;         // Magnitudes of this rank's gradients, by tensor.
-  std::vector<bool> finite;                   // By tensor, as all ranks found.
-  std::vector<std::size_t> starts;            // Of buckets, in elements of memory; then the end.
+  std::vector<bool> finite;                   // By tensor, found by all ranks.
+  std::vector<std::size_t> starts;            // By bucket, in elements of memory; then the end.
   std::shared_ptr<void> memory;
   State state = State::kNoGroup;
-  std::int64_t shards = 0;  // Of this rank.
+  std::int64_t shards = 0;  // On this rank.
   bool keeps = false;       // The gradients of a rank's first shard stay as they are for a while.
-  bool combines = false;    // And each rank has no more: they become sums while they are read.
+  bool combines = false;    // Also, no rank has more: they become sums while they are read.
   bool in_place = false;    // place() has the sums of the last reduce().
 };
 

@@ -11,7 +11,7 @@
 
 namespace ddprun::worker_sdk {
 
-// What is summed over all ranks ahead of their gradients: a few fields, and for exact sums the tail
+// Values summed over all ranks ahead of their gradients: a few fields, and for exact sums the tail
 // of each tensor. Pure. Used by gradient_sums.cc alone.
 struct SumFields {
   std::uint64_t note = 0, shards = 0, fingerprint = 0;
@@ -28,8 +28,7 @@ void write_exact_head(std::int64_t* head, const SumFields& fields,
 SumFields fields_of_exact(const std::int64_t* head) noexcept;
 ClassTail tail_of_tensor(const std::int64_t* head, std::size_t tensor) noexcept;
 
-// Bytes of the fields travel one by one, as small numbers: f32 holds the sum of those of 65,793
-// ranks.
+// Bytes of the fields travel one by one, as small numbers: f32 holds their sum over 65,793 ranks.
 void write_plain_head(float* head, const SumFields& fields) noexcept;
 SumFields fields_of_plain(const float* head) noexcept;
 
@@ -43,15 +42,15 @@ struct SumPiece {
 };
 
 struct SumLayout {
-  std::vector<SumPiece> pieces;      // In the order of tensors, and so of buckets.
+  std::vector<SumPiece> pieces;      // Ordered by tensor, and so by bucket.
   std::vector<std::size_t> buckets;  // The size of each; at least one.
 };
 
 // Pieces begin at multiples of this.
 inline constexpr std::size_t kSumAlignment = 16;
 
-// `head` elements are kept free at the start of the first bucket, which has nothing else if it is
-// to be `apart`. Buckets other than the first, if the head alone is larger, have at most `bucket`
+// `head` elements are kept free at the start of the first bucket, which has nothing else if the
+// head is to be `apart`. Buckets, except a first one with a larger head, have at most `bucket`
 // elements, at least kSumAlignment. Tensors are cut where a bucket is full.
 SumLayout lay_out_sums(std::span<const std::size_t> sizes, std::size_t head, std::size_t bucket,
                        bool apart = false);

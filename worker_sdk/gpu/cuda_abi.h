@@ -1,7 +1,7 @@
 #pragma once
-// What ddprun uses of the CUDA runtime, declared here so that it builds where there is no toolkit
-// and runs where there is no driver: gpu_runtime.cc fills the table from libcudart.
-// tests/unit/gpu/gpu_abi_test.cc compares this with NVIDIA's header where there is one. Pure.
+// The part of the CUDA runtime that ddprun uses, declared here so that it builds without a toolkit
+// and runs without a driver: gpu_runtime.cc fills the table from libcudart.
+// tests/unit/gpu/gpu_abi_test.cc compares this with NVIDIA's header if there is one. Pure.
 
 #include <cstddef>
 
@@ -14,7 +14,7 @@ constexpr int kCudaSuccess = 0;
 constexpr int kCudaInsufficientDriver = 35;
 constexpr int kCudaNoDevice = 100;
 constexpr int kCudaNotReady = 600;
-// Of calls that may not be made while a stream is captured.
+// Errors of calls that may not be made while a stream is captured.
 constexpr int kCudaCaptureErrors = 900, kCudaCaptureErrorsEnd = 908;
 
 constexpr unsigned kCudaStreamNonBlocking = 1;
@@ -22,7 +22,7 @@ constexpr unsigned kCudaEventDefault = 0;
 constexpr unsigned kCudaEventDisableTiming = 2;
 constexpr int kCudaNotCaptured = 0;     // cudaStreamCaptureStatusNone.
 constexpr int kCudaCaptureRelaxed = 2;  // cudaStreamCaptureModeRelaxed.
-constexpr int kCudaMemcpyDefault = 4;   // The addresses say what is the host's and what a device's.
+constexpr int kCudaMemcpyDefault = 4;   // The addresses show which are a device's.
 
 // X(member, symbol, result, parameters): all of them are in every CUDA from 11.0 on.
 #define DDPRUN_CUDA_FUNCTIONS(X)                                                      \
@@ -52,8 +52,9 @@ constexpr int kCudaMemcpyDefault = 4;   // The addresses say what is the host's 
   X(event_query, cudaEventQuery, int, (CudaEvent))                                    \
   X(event_elapsed, cudaEventElapsedTime, int, (float*, CudaEvent, CudaEvent))
 
-// Of the driver, libcuda.so.1, which alone could load kernels before CUDA 12.8: gpu_kernels.cc
-// fills this table. All of them are in every driver for CUDA 11 and later, under these names.
+// Functions of the driver, libcuda.so.1, which alone could load kernels before CUDA 12.8:
+// gpu_kernels.cc fills this table. All of them are in every driver for CUDA 11 and later, under
+// these names.
 using CudaContext = struct CudaContextState*;    // CUcontext.
 using CudaModule = struct CudaModuleState*;      // CUmodule.
 using CudaFunction = struct CudaFunctionState*;  // CUfunction.

@@ -29,7 +29,7 @@ void GpuEvent::hold_up(CudaStream stream) const {
   require(*gpu_, gpu_->cuda.stream_wait(stream, event_, 0), "cudaStreamWaitEvent");
 }
 
-// The device is set, or a thread that has none yet would make itself a context on the first one.
+// Sets the device, or a thread that has none yet would make itself a context on the first one.
 int GpuEvent::look() const {
   const GpuDeviceGuard current(*gpu_, device_);
   const int status = ask_quietly(gpu_->cuda, [&] { return gpu_->cuda.event_query(event_); });
@@ -37,7 +37,7 @@ int GpuEvent::look() const {
   return captured ? kCudaNotReady : status;
 }
 
-// With an error of the device, too: whoever waits shall not wait for ever.
+// True also after an error of the device, so that no wait lasts for ever.
 bool GpuEvent::passed() const { return look() != kCudaNotReady; }
 
 std::chrono::nanoseconds GpuEvent::until(const DeviceMark& end) const {
@@ -49,7 +49,7 @@ std::chrono::nanoseconds GpuEvent::until(const DeviceMark& end) const {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6F));
 }
 
-// What the program has not asked CUDA for yet stays there for it.
+// Errors that the program has not yet read from CUDA stay there for it.
 std::shared_ptr<const DeviceMark> ForeignStreams::mark(Stream stream) {
   const auto in = static_cast<CudaStream>(stream);
   if (is_captured(*gpu_, in)) return nullptr;

@@ -20,10 +20,9 @@ class GpuEvent final : public DeviceMark {
   GpuEvent& operator=(const GpuEvent&) = delete;
 
   void record(CudaStream stream);
-  void hold_up(CudaStream stream) const;  // What comes later in the stream waits for the event.
+  void hold_up(CudaStream stream) const;  // Later work in the stream waits for the event.
   bool passed() const override;
-  // kCudaSuccess: passed; kCudaNotReady; or an error of the device, after which nothing is carried
-  // out any more.
+  // kCudaSuccess: passed; kCudaNotReady; or an error of the device, which carries out nothing more.
   int look() const;
   std::chrono::nanoseconds until(const DeviceMark& end) const override;
 
@@ -31,17 +30,17 @@ class GpuEvent final : public DeviceMark {
   const std::shared_ptr<const GpuRuntime> gpu_;
   const int device_;
   const unsigned flags_;
-  CudaEvent event_ = nullptr;  // Of gpu_->events.
+  CudaEvent event_ = nullptr;  // From gpu_->events.
 };
 
 // Marks in the streams of a program that another library drives: none of them is worth an error.
 class ForeignStreams final : public StreamMarks {
  public:
-  // Throws Error(unsupported) where this process has no CUDA, or no GPU.
+  // Throws Error(unsupported) if this process has no CUDA, or no GPU.
   ForeignStreams() : gpu_(load_cuda_runtime()) {}
 
   void use_device(int device) { device_ = device; }
-  // Null also where CUDA refuses, as after an error of the device.
+  // Null also if CUDA refuses, as after an error of the device.
   std::shared_ptr<const DeviceMark> mark(Stream stream) override;
 
  private:

@@ -12,7 +12,7 @@ int GpuEventPool::take(int device, unsigned flags, CudaEvent* event) {
   {
     const std::lock_guard lock(mutex_);
     auto& events = free_[{device, flags}];
-    if (events.capacity() == 0) events.reserve(kKept);  // So that give_back() needs no memory.
+    if (events.capacity() == 0) events.reserve(kKept);  // So give_back() allocates nothing.
     if (!events.empty()) {
       *event = events.back();
       events.pop_back();

@@ -11,7 +11,7 @@
 
 namespace ddprun::worker_sdk {
 
-// From any thread.
+// Usable from any thread.
 class GpuEventPool {
  public:
   explicit GpuEventPool(const CudaApi& cuda) : cuda_(cuda) {}
@@ -19,14 +19,14 @@ class GpuEventPool {
   GpuEventPool(const GpuEventPool&) = delete;
   GpuEventPool& operator=(const GpuEventPool&) = delete;
 
-  // An event of `device`, which must be the current one. What was recorded in it before is nobody's
-  // business any more. Returns CUDA's status.
+  // An event of `device`, which must be the current one. What was recorded in it before is no
+  // longer used. Returns CUDA's status.
   int take(int device, unsigned flags, CudaEvent* event);
-  // It may be recorded in a stream that has not come to it yet.
+  // The event may be recorded in a stream that has not reached it yet.
   void give_back(int device, unsigned flags, CudaEvent event) noexcept;
 
  private:
-  static constexpr std::size_t kKept = 1024;  // Of one kind; more are destroyed.
+  static constexpr std::size_t kKept = 1024;  // Per kind; more are destroyed.
 
   const CudaApi cuda_;
   std::mutex mutex_;

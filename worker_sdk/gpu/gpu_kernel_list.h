@@ -1,9 +1,9 @@
 #pragma once
-// The names and parameters that gpu_kernels.cu and those who launch its kernels share.
+// The names and parameters that gpu_kernels.cu and the callers of its kernels share.
 
 #include <cstddef>
 
-// As gpu_kernels.cu has them, each behind "ddprun_".
+// The names of gpu_kernels.cu, which has "ddprun_" before each.
 #define DDPRUN_GPU_KERNEL_LIST(X) \
   X(narrow_f32_f16)               \
   X(narrow_f32_bf16)              \
@@ -36,17 +36,17 @@ enum class GpuKernel {
 
 namespace kernels {
 
-constexpr unsigned kThreads = 256;  // Of each block.
+constexpr unsigned kThreads = 256;  // Per block.
 constexpr unsigned kMaxRank = 8;    // Of PowerSGD's approximations.
-// For products with a transposed matrix a block takes so many neighbouring columns, and cuts their
-// rows into slices.
+// For products with a transposed matrix a block takes this many neighbouring columns, and cuts
+// their rows into slices.
 constexpr unsigned kColumns = 32;
 constexpr unsigned kSlices = kThreads / kColumns;
 
 // A gradient of rows x columns and its factors; all row-major, all the device's.
 struct LowRank {
   void* gradient = nullptr;
-  void* error = nullptr;  // What the last step lost; null: nobody keeps it.
+  void* error = nullptr;  // The error of the last step; null: not kept.
   void* p = nullptr;      // rows x rank
   void* q = nullptr;      // columns x rank
   std::size_t rows = 0, columns = 0;

@@ -22,7 +22,7 @@ const LibraryWish kCudaDriverWish{.title = "CUDA driver",
 constexpr std::size_t kMostBlocks = 2048;
 constexpr std::size_t kMostRows = 65535;  // CUDA's own limit.
 constexpr std::size_t kElementsOfThread = 4;
-constexpr std::streamsize kMostBytes = std::streamsize{64} << 20;  // Of an image.
+constexpr std::streamsize kMostBytes = std::streamsize{64} << 20;  // Size of an image.
 
 constexpr std::array kNames{
 #define X(name) "ddprun_" #name,
@@ -128,7 +128,7 @@ GpuKernels::Grid GpuKernels::grid_for(std::size_t threads, std::size_t rows) {
           static_cast<unsigned>(std::clamp<std::size_t>(rows, 1, kMostRows))};
 }
 
-// The calling thread may have used another device since, and goes on with that one.
+// The calling thread may have made another device current since, and keeps that one.
 void GpuKernels::submit(GpuKernel kernel, Grid grid, Stream stream, void** arguments) const {
   CudaContext before = nullptr;
   driver_.get_context(&before);

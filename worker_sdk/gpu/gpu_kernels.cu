@@ -1,9 +1,9 @@
-// What ddprun computes on a GPU itself. nvcc makes an image of this for the cards that
+// ddprun's own computations on a GPU. nvcc makes an image of this for the cards that
 // cmake/gpu_kernels.cmake names; gpu_kernels.cc loads it and finds the kernels by their names.
 // tests/fakes/fake_driver.cc compiles it for the host, where a block's threads take turns.
 //
-// A kernel is code of a block: what its threads do is inside each_thread(), which ends with a
-// barrier; all else must come out the same for all of them.
+// A kernel is code of a block: the work of its threads is inside each_thread(), which ends with a
+// barrier; all other code must give the same result in all of them.
 
 #include <math.h>
 
@@ -75,7 +75,7 @@ DDPRUN_DEVICE void convert(const From* from, To* to, std::size_t count, const Co
   each_of(count - done, [&](std::size_t i) { to[done + i] = one(from[done + i]); });
 }
 
-// The rest is PowerSGD's (power_sgd.cc); power_sgd_math.h says what each does. A block has
+// The rest is PowerSGD's (power_sgd.cc); power_sgd_math.h describes each function. A block has
 // kThreads; each matrix of the table has a row of blocks. Sums are taken in an order that depends
 // on the sizes alone, so ranks with equal factors get equal gradients.
 
@@ -85,7 +85,7 @@ DDPRUN_DEVICE std::uint64_t splitmix64(std::uint64_t state) {
   return z ^ (z >> 31);
 }
 
-DDPRUN_DEVICE double uniform(std::uint64_t seed, std::uint64_t number) {  // In (0, 1].
+DDPRUN_DEVICE double uniform(std::uint64_t seed, std::uint64_t number) {  // Result in (0, 1].
   const std::uint64_t bits = splitmix64(seed + number * 0x9e3779b97f4a7c15U);
   return (static_cast<double>(bits >> 11) + 1) * 0x1p-53;
 }
@@ -100,7 +100,7 @@ DDPRUN_DEVICE void draw_normal(T* values, std::size_t count, std::uint64_t seed)
   });
 }
 
-// Of columns a and b, the same for all threads of the block.
+// The product of columns a and b, the same for all threads of the block.
 template <class T>
 DDPRUN_DEVICE double dot(const T* matrix, std::size_t rows, unsigned rank, unsigned a, unsigned b,
                          double* partial) {
@@ -116,7 +116,7 @@ DDPRUN_DEVICE double dot(const T* matrix, std::size_t rows, unsigned rank, unsig
   return sum;
 }
 
-// Of one block.
+// Orthogonalizes a matrix with one block.
 template <class T>
 DDPRUN_DEVICE void orthogonalize(T* matrix, std::size_t rows, unsigned rank, double epsilon) {
   DDPRUN_SHARED double partial[kThreads];
@@ -137,7 +137,7 @@ DDPRUN_DEVICE void orthogonalize(T* matrix, std::size_t rows, unsigned rank, dou
   }
 }
 
-// Adds what the last step lost, and remembers the sum, on the way. A block does a row.
+// Also adds the error of the last step, and stores the sum. A block does a row.
 template <class T>
 DDPRUN_DEVICE void multiply(const LowRank& m) {
   DDPRUN_SHARED T partial[kThreads * kMaxRank];
@@ -186,7 +186,7 @@ DDPRUN_DEVICE void multiply_transposed(const LowRank& m) {
     });
     each_thread([&](unsigned thread) {
       const std::size_t j = first + thread % kColumns;
-      const unsigned k = thread / kColumns;  // There are as many slices as ranks at most.
+      const unsigned k = thread / kColumns;  // kSlices >= kMaxRank: each k has a thread.
       if (j >= m.columns || k >= m.rank) return;
       T sum{0};
       for (unsigned slice = 0; slice < kSlices; ++slice) {
@@ -198,7 +198,7 @@ DDPRUN_DEVICE void multiply_transposed(const LowRank& m) {
 }
 static_assert(kSlices >= kMaxRank);
 
-// And keeps what the approximation lost.
+// Also stores the error of the approximation.
 template <class T>
 DDPRUN_DEVICE void expand(const LowRank& m) {
   const auto* const p = static_cast<const T*>(m.p);

@@ -1,8 +1,8 @@
 #pragma once
 // ddprun's own kernels (gpu_kernels.cu), on one GPU. Used by comm hooks on the backend nccl.
 //
-// They are loaded by the driver, for the runtime's own functions for that came with CUDA 12.8 only,
-// into the context that the runtime uses; so streams and memory are the runtime's.
+// They are loaded by the driver, as the runtime's own functions for that exist only since CUDA
+// 12.8, into the context that the runtime uses; so streams and memory are the runtime's.
 
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ namespace ddprun::worker_sdk {
 
 class GpuKernels {
  public:
-  // Throws Error(unsupported) where there are none for this card, driver or build, and says why.
+  // Throws Error(unsupported), with the reason, if there are none for this card, driver or build.
   GpuKernels(std::shared_ptr<const GpuRuntime> gpu, int device);
   ~GpuKernels();  // After what was launched is done.
   GpuKernels(const GpuKernels&) = delete;

@@ -43,7 +43,7 @@ void bind_cuda(GpuRuntime& gpu) {
 #undef X
 }
 
-// The runtime has loaded it already, where there is a GPU.
+// If there is a GPU, the runtime has loaded the driver already.
 void bind_driver(GpuRuntime& gpu) {
   const Library library = open_library(kDriverWish);
   if (library.handle) {
@@ -72,7 +72,7 @@ void bind_nccl(GpuRuntime& gpu) {
 #undef X
 }
 
-// A runtime is there on many machines that have no GPU; what its first call says is the truth.
+// Many machines have a runtime, but no GPU; the result of its first call decides.
 void count_devices(GpuRuntime& gpu) {
   gpu.cuda.runtime_version(&gpu.runtime_version);
   gpu.cuda.driver_version(&gpu.driver_version);  // 0: there is no driver.

@@ -1,7 +1,7 @@
 #pragma once
 // The CUDA runtime and NCCL of this machine, as tables of functions: loaded at run time, so that
-// one build of the SDK serves machines with and without a GPU. nccl_join.cc asks for it when a job
-// wants the backend nccl; nothing else does.
+// one build of the SDK serves machines with and without a GPU. nccl_join.cc loads both if a job
+// requests the backend nccl, ForeignStreams only CUDA.
 
 #include <memory>
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace ddprun::worker_sdk {
 
-// What an NCCL of some version can.
+// What an NCCL of some version supports.
 struct NcclFeatures {
-  bool non_blocking = false;   // 2.14: without it nothing could be aborted. Required.
+  bool non_blocking = false;   // 2.14: required, as nothing could be aborted without it.
   bool memory = false;         // 2.19: ncclMemAlloc, ncclCommRegister.
   bool scalable_init = false;  // 2.23: several bootstrap roots.
   bool windows = false;        // 2.27: symmetric memory.
@@ -22,7 +22,7 @@ struct NcclFeatures {
   bool grow = false;           // 2.29.2.
   bool shared_gpu = false;     // 2.30: several ranks on one GPU, NCCL_MULTI_RANK_GPU_ENABLE.
 };
-NcclFeatures features_of(int nccl_version);  // As ncclGetVersion tells it: 22809 is 2.28.9.
+NcclFeatures features_of(int nccl_version);  // From ncclGetVersion: 22809 is 2.28.9.
 
 std::string nccl_version_text(int version);  // "2.28.9"
 std::string cuda_version_text(int version);  // "13.0"
@@ -31,7 +31,7 @@ struct GpuRuntime {
   CudaApi cuda;
   NcclApi nccl;
   NcclFeatures features;
-  // The driver's: has somebody used the device? Null: it does not tell.
+  // The driver's: has the device been used? Null: unknown.
   int (*primary_context)(int device, unsigned* flags, int* active) = nullptr;
   std::string cuda_path, nccl_path;
   int nccl_version = 0, runtime_version = 0, driver_version = 0;
@@ -41,8 +41,8 @@ struct GpuRuntime {
   std::string describe() const;  // "NCCL 2.28.9 (/usr/lib/...), CUDA 13.0 (...), driver 13.0"
 };
 
-// Makes a device the calling thread's current one, and puts the one before back, where the
-// program's kernels are to go. Not a device that nobody has used: it would get a context for
+// Makes a device the calling thread's current one, and restores the one before, which the program's
+// kernels are to use. Does not restore a device that was never used: it would get a context for
 // nothing.
 class GpuDeviceGuard {
  public:
@@ -59,7 +59,7 @@ class GpuDeviceGuard {
   int status_;
 };
 
-// Asks CUDA what it may refuse, without a trace: a capture of the program's in another thread goes
+// Queries CUDA, which may refuse, without a trace: a capture of the program in another thread goes
 // on, and cudaGetLastError has an error for the program if it had one before (CUDA keeps one only,
 // so it may be another).
 template <class Ask>
@@ -73,13 +73,13 @@ int ask_quietly(const CudaApi& cuda, const Ask& ask) {
   return status;
 }
 
-// Throws Error(system) in CUDA's words if there is an error, which is no longer cudaGetLastError's
-// then.
+// Throws Error(system) with CUDA's text if there is an error, which cudaGetLastError then no longer
+// has.
 void require(const GpuRuntime& gpu, int status, const char* what);
 
-// Throws Error(unsupported) that says what is missing and where it was looked for.
+// Throws Error(unsupported) that names what is missing and where it was searched.
 std::shared_ptr<const GpuRuntime> load_gpu_runtime();
-// The same without NCCL, whose functions are null.
+// Without NCCL, whose functions are null.
 std::shared_ptr<const GpuRuntime> load_cuda_runtime();
 
 }  // namespace ddprun::worker_sdk

@@ -1,7 +1,7 @@
 #pragma once
-// What ddprun uses of NCCL, declared here so that it builds where there is no NCCL: gpu_runtime.cc
+// The part of NCCL that ddprun uses, declared here so that it builds without NCCL: gpu_runtime.cc
 // fills the table from libnccl. tests/unit/gpu/gpu_abi_test.cc compares this with NVIDIA's header
-// where there is one. Pure.
+// if there is one. Pure.
 
 #include <climits>
 #include <cstddef>
@@ -31,8 +31,8 @@ constexpr int kNcclFloat16 = 6, kNcclFloat32 = 7, kNcclFloat64 = 8, kNcclBfloat1
 constexpr int kNcclWindowSymmetric = 1;
 constexpr int kNcclShrinkAbort = 1;
 
-// ncclConfig_t as of 2.28. It says its own size and version; a library reads no more than it knows,
-// and an older one's users wrote less, so this one serves all.
+// ncclConfig_t as of 2.28. It contains its own size and version; a library reads no more than it
+// knows, and users of an older one wrote less, so this one serves all.
 struct NcclConfig {
   std::size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeefU;
@@ -78,7 +78,7 @@ struct NcclConfig {
   X(group_start, ncclGroupStart, int, ())                                                         \
   X(group_end, ncclGroupEnd, int, ())
 
-// ... and these are null where the library is too old.
+// ... and these are null if the library is too old.
 #define DDPRUN_NCCL_OPTIONAL_FUNCTIONS(X)                                            \
   X(mem_alloc, ncclMemAlloc, int, (void**, std::size_t))                             \
   X(mem_free, ncclMemFree, int, (void*))                                             \
