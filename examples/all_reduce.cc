@@ -65,7 +65,7 @@ std::size_t count_wrong(ddprun::ProcessGroup& group, const ddprun::Buffer& array
   return static_cast<std::size_t>(wrong);
 }
 
-// Of one all_reduce, on the average of the ranks.
+// The time of one all_reduce, as the average of the ranks.
 double seconds(ddprun::ProcessGroup& group, const ddprun::Buffer& array, const Options& options) {
   group.zero(array.data, array.bytes());
   for (int i = 0; i < options.warmup; ++i) group.all_reduce(array);

@@ -18,7 +18,7 @@ enum class Layout {
 };
 
 // Pixels become floats in 0 .. 1 only now, for the samples of one batch. One channel has the same
-// bytes in either layout: it is only said.
+// bytes in either layout, so only the strides differ.
 inline Batch make_batch(const LabelledImages& set, const std::int64_t* indices, std::int64_t count,
                         Layout layout) {
   const std::size_t pixels = set.images.extents[1] * set.images.extents[2];

@@ -1,6 +1,6 @@
 #pragma once
-// Reads gzip'd IDX files, the format of MNIST and Fashion-MNIST, as Debian's dataset-fashion-mnist
-// ships them. Knows nothing of libtorch. Used by train.
+// Reads gzip'd IDX files, the format of MNIST and Fashion-MNIST, as in Debian's
+// dataset-fashion-mnist. Independent of libtorch. Used by train.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ struct IdxArray {
 // Throws std::runtime_error naming the file, what is wrong with it and what to do about it.
 IdxArray read_idx(const std::string& path);
 
-// Images and their labels, as many of the one as of the other.
+// Images and as many labels.
 struct LabelledImages {
   IdxArray images;
   std::vector<std::uint8_t> labels;

@@ -30,7 +30,7 @@ torch::nn::Sequential make_stage(int stage) {
                                torch::nn::Linear(kHidden, 1));
 }
 
-// The same on both ranks: nobody has to send inputs or targets.
+// The same on both ranks, so inputs and targets need not be sent.
 torch::Tensor inputs_of(int step) {
   torch::manual_seed(static_cast<std::uint64_t>(1000 + step));
   return torch::randn({kMicroBatches * kMicroBatch, kInputs});
@@ -87,7 +87,7 @@ std::vector<double> last_stage(ddprun::ProcessGroup& group) {
   return losses;
 }
 
-// One process with both stages and whole batches: what the pipeline must equal.
+// The reference for the pipeline: one process with both stages and whole batches.
 std::vector<double> without_pipeline() {
   auto first = make_stage(0), last = make_stage(1);
   auto a = optimizer_of(first), b = optimizer_of(last);

@@ -1,4 +1,4 @@
-// What a user's first program would be.
+// An example of a user's first program.
 
 #include <ddprun/ddprun.h>
 

@@ -8,7 +8,7 @@
 namespace examples {
 namespace {
 
-// To `device`: who saved it may have had another one.
+// Loads to `device`: the checkpoint may have been saved from another one.
 torch::serialize::InputArchive open_archive(const std::string& path, const std::string& contents,
                                             torch::Device device) {
   std::istringstream in(contents);
@@ -42,7 +42,7 @@ void restore(torch::serialize::InputArchive& archive, const std::string& path, T
 
 }  // namespace
 
-// What is sent begins with a letter that says what rank 0 found.
+// The text that is sent begins with a letter for the result of rank 0.
 std::optional<std::string> read_and_share(const std::string& path, ddprun::ProcessGroup& group) {
   std::string said;
   if (group.rank() == 0) {

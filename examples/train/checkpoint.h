@@ -1,5 +1,5 @@
 #pragma once
-// What train must know to go on after a restart: weights, optimizer state and how far it had come.
+// What train needs to continue after a restart: weights, optimizer state and progress.
 
 #include <torch/torch.h>
 
@@ -14,11 +14,11 @@ struct TrainState {
   ConvNet model{nullptr};
   torch::optim::SGD* optimizer = nullptr;
   std::int64_t epochs_done = 0;
-  std::string kind;  // What has to be equal for weights to fit: "batch normalisation", ...
+  std::string kind;  // Must be equal for weights to fit: "batch normalisation", ...
 };
 
-// Collective: what rank 0 read from `path`, or nothing if there is no such file. If rank 0 cannot
-// read it, all ranks throw std::runtime_error.
+// Collective: the content of `path`, read by rank 0, or std::nullopt if there is no such file. If
+// rank 0 cannot read it, all ranks throw std::runtime_error.
 std::optional<std::string> read_and_share(const std::string& path, ddprun::ProcessGroup& group);
 
 // Rank 0 only. Throws std::runtime_error; an older file is intact then.

@@ -139,7 +139,7 @@ void EventFile::write(std::int64_t step, const std::vector<Scalar>& scalars) {
 
 void EventFile::resume_at(std::int64_t step) { append(restart_event(now(), step)); }
 
-// Flushed, so that whoever watches sees each step.
+// Flushed, so that readers see each step.
 void EventFile::append(std::string_view event) {
   if (file_) errno = 0;
   file_ << record(event) << std::flush;

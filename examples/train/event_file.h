@@ -37,7 +37,7 @@ std::string record(std::string_view data);
 // Events, as the data of a record. `wall_time` is in seconds since 1970.
 std::string version_event(double wall_time);
 std::string scalar_event(double wall_time, std::int64_t step, const std::vector<Scalar>& scalars);
-// Tells readers to drop what earlier files of the folder have at `step` and later.
+// Makes readers drop the content of earlier files of the folder at `step` and later.
 std::string restart_event(double wall_time, std::int64_t step);
 
 class EventFile {

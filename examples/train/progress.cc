@@ -88,7 +88,7 @@ void Progress::update(const ProgressState& state) {
 void Progress::line(const std::string& text) {
   if (!enabled_) return;
   std::string padded = text;
-  // Whoever shows our output elsewhere clears its status line itself.
+  // If another program shows our output, it clears its status line itself.
   if (own_terminal_ && padded.size() < shown_) padded.resize(shown_, ' ');
   shown_ = 0;
   std::printf("%s\n", padded.c_str());

@@ -1,6 +1,6 @@
 #pragma once
-// What rank 0 of train shows while it works: a bar that redraws itself where somebody watches,
-// plain lines elsewhere.
+// The progress display of rank 0 of train: a bar that redraws itself on a terminal, else plain
+// lines.
 
 #include <chrono>
 #include <cstddef>
@@ -22,7 +22,7 @@ std::string render_bar(const ProgressState& state, std::size_t columns);
 // empty before the first.
 std::string eta_text(std::chrono::nanoseconds elapsed, std::int64_t done, std::int64_t left);
 
-// How wide a bar may be: the terminal's width if stdout is one, $DDPRUN_TERMINAL_COLUMNS if the
+// The width for a bar: the terminal's width if stdout is one, $DDPRUN_TERMINAL_COLUMNS if the
 // launcher shows our output on one, else 0: no bar.
 std::size_t bar_columns();
 

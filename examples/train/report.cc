@@ -39,7 +39,7 @@ double EpochReport::sync_comm_ms() const { return per_step(sync.comm, sync.steps
 double EpochReport::sync_share() const { return step_ms() > 0 ? sync_exposed_ms() / step_ms() : 0; }
 
 std::string to_json(const EpochReport& r, int world_size, int restart_count) {
-  // What is no number has no form of its own in JSON.
+  // Infinity and NaN have no form in JSON.
   const std::string loss = std::isfinite(r.train_loss) ? format("%.6f", r.train_loss) : "null";
   return format(
       R"({"epoch": %lld, "train_loss": %s, "test_accuracy": %.4f, "samples_per_s": %.1f, )"
@@ -76,7 +76,7 @@ MetricsFile::MetricsFile(std::string path, bool append)
 
 void MetricsFile::write(const std::string& line) {
   errno = 0;
-  file_ << line << '\n' << std::flush;  // Whoever watches sees whole epochs.
+  file_ << line << '\n' << std::flush;  // Readers see whole epochs.
   if (!file_) throw std::runtime_error("cannot write " + path_ + ": " + std::strerror(errno));
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What train says about its epochs: the line on the screen, the JSON line, the last lines. No
+// The reports of train about its epochs: the line on the screen, the JSON line, the last lines. No
 // libtorch.
 
 #include <chrono>
@@ -17,15 +17,15 @@ struct EpochReport {
   double test_accuracy = 0;  // 0 .. 1
   std::int64_t samples = 0;  // Of all ranks.
   std::int64_t steps = 0;
-  double learning_rate = 0;              // Of the last step.
+  double learning_rate = 0;              // In the last step.
   std::chrono::nanoseconds training{0};  // Wall time on this rank, without evaluation.
   ddprun::SyncReport sync;
 
   double samples_per_s() const;
   double step_ms() const;
-  double sync_exposed_ms() const;  // Of one step.
-  double sync_comm_ms() const;     // Of one step.
-  double sync_share() const;       // Of the step that was waiting, 0 .. 1.
+  double sync_exposed_ms() const;  // Per step.
+  double sync_comm_ms() const;     // Per step.
+  double sync_share() const;       // Share of a step spent waiting, 0 .. 1.
 };
 
 std::string to_json(const EpochReport& report, int world_size, int restart_count);

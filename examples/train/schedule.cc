@@ -14,8 +14,8 @@ double scaled_lr(double lr, LrScale scale, int world_size) {
   return lr;
 }
 
-// In PyTorch's order of operations, for its bits: LambdaLR multiplies by what its function returns;
-// CosineAnnealingLR's closed form is the last line.
+// In PyTorch's order of operations, for the same bits: LambdaLR multiplies by the result of its
+// function; CosineAnnealingLR's closed form is the last line.
 double Schedule::at(std::int64_t step) const {
   if (step < warmup) {
     return lr * (static_cast<double>(step + 1) / static_cast<double>(warmup + 1));

@@ -25,9 +25,9 @@ enum class Decay {
 struct Schedule {
   double lr = 0;  // After warming up.
   Decay decay = Decay::none;
-  double min_lr = 0;        // Where the cosine would be after the last step.
+  double min_lr = 0;        // The end of the cosine, after the last step.
   std::int64_t warmup = 0;  // Steps in which the rate rises in equal parts; the next has `lr`.
-  std::int64_t steps = 1;   // Of the whole training, the warm-up included; more than `warmup`.
+  std::int64_t steps = 1;   // In the whole training, with the warm-up; more than `warmup`.
 
   // `step` counts from 0 over all epochs.
   double at(std::int64_t step) const;

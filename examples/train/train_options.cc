@@ -13,7 +13,7 @@ namespace {
 
 struct Flag {
   std::string name;
-  std::string value;  // What the help calls it; empty: the flag takes none.
+  std::string value;  // The value's name in the help; empty: the flag takes none.
   std::string help;
   std::function<void(TrainOptions&, const std::string&)> apply;
 };
@@ -64,7 +64,7 @@ Flag toggle(const std::string& name, bool TrainOptions::*member, bool on, const 
   return {name, "", help, [member, on](TrainOptions& o, const std::string&) { o.*member = on; }};
 }
 
-// One of the words, in the order in which a mistake is answered.
+// One of the words, in the order in which an error message lists them.
 template <class T>
 Flag choice(const std::string& name, T TrainOptions::*member,
             const std::vector<std::pair<std::string, T>>& words, const std::string& help) {

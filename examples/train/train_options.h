@@ -11,7 +11,7 @@ namespace examples {
 
 struct TrainOptions {
   int epochs = 2;
-  std::int64_t batch_size = 100;       // Of each rank.
+  std::int64_t batch_size = 100;       // Per rank.
   std::int64_t global_batch_size = 0;  // Of all ranks together; 0: batch_size times the ranks.
   double lr = 1e-2;
   LrScale lr_scale = LrScale::none;
@@ -29,7 +29,7 @@ struct TrainOptions {
   bool batch_norm = true;
   bool double_precision = false;
   bool channels_last = false;
-  std::int64_t max_steps = 0;  // Of one epoch; 0: all.
+  std::int64_t max_steps = 0;  // Per epoch; 0: all.
   bool check_weights = false;
   bool print_losses = false;
   std::string device = "auto";  // Or "cuda", "cpu".
@@ -40,10 +40,11 @@ struct TrainOptions {
 TrainOptions parse_train_options(const std::vector<std::string>& arguments);
 
 // Is the model to be trained on a GPU, over the backend nccl? `gpus`: how many libtorch sees;
-// `backend`: what DDPRUN_BACKEND says. Throws std::invalid_argument if --device cannot be had.
+// `backend`: the value of DDPRUN_BACKEND. Throws std::invalid_argument if --device is not
+// available.
 bool wants_gpu(const TrainOptions& options, std::size_t gpus, const std::string& backend);
 
-// What --help prints.
+// The text of --help.
 std::string train_usage();
 
 }  // namespace examples

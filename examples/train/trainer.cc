@@ -139,7 +139,7 @@ class Trainer {
 
   EpochReport epoch(std::int64_t e) {
     EpochReport report = train_epoch(e);
-    ddp_.broadcast_buffers();  // One model is evaluated, that of rank 0.
+    ddp_.broadcast_buffers();  // Only rank 0's model is evaluated.
     if (options_.check_weights) check_weights(report.epoch);
     report.test_accuracy = evaluate();
     state_.epochs_done = report.epoch;
@@ -147,7 +147,7 @@ class Trainer {
     all_.steps += report.steps;
     all_.training += report.training;
     all_.sync = ddp_.total();
-    // For ddprun's ledger: what was computed before can no longer be lost.
+    // For ddprun's ledger: earlier work can no longer be lost.
     if (!options_.checkpoint.empty()) group_.set_phase("checkpoint");
     log_.epoch(report);
     if (!options_.checkpoint.empty() && group_.rank() == 0) {
@@ -216,7 +216,7 @@ class Trainer {
             .buckets = now.buckets - before.buckets};
   }
 
-  // Equally large batches on all ranks: the mean over ranks is the loss of the global batch.
+  // All ranks have equally large batches: the mean over ranks is the loss of the global batch.
   double over_ranks(double loss) {
     group_.all_reduce(ddprun::buffer(&loss, 1), ddprun::ReduceOp::avg, {.on_host = true});
     return loss;

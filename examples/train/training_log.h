@@ -1,6 +1,6 @@
 #pragma once
-// What rank 0 says and writes while it trains: lines and the bar, the metrics file, TensorBoard's
-// event file. Other ranks say and write nothing. No libtorch. Used by trainer.cc.
+// The output of rank 0 while it trains: lines and the bar, the metrics file, TensorBoard's event
+// file. Other ranks write nothing. No libtorch. Used by trainer.cc.
 
 #include <chrono>
 #include <cstdint>
@@ -19,7 +19,7 @@ struct StepReport {
   std::int64_t step = 0;     // From 0, over all epochs.
   double loss = 0;           // Of rank 0's batch; with --print-losses of all ranks'.
   double mean_loss = 0;      // Of rank 0's batches in this epoch.
-  double learning_rate = 0;  // With which the step was made.
+  double learning_rate = 0;  // Used for the step.
 };
 
 struct TrainingPlan {
@@ -35,7 +35,7 @@ class TrainingLog {
 
   void line(const std::string& text) { progress_.line(text); }
 
-  // Creates the files, or goes on with them if epochs are done. Throws std::runtime_error naming a
+  // Creates the files, or appends to them if epochs are done. Throws std::runtime_error naming a
   // file that cannot be written, as the functions below do.
   void begin(const TrainingPlan& plan);
   void step(const StepReport& report);
@@ -55,7 +55,7 @@ class TrainingLog {
   std::optional<MetricsFile> metrics_;
   std::optional<EventFile> events_;
   TrainingPlan plan_;
-  std::int64_t first_step_ = 0;  // Of this process.
+  std::int64_t first_step_ = 0;  // In this process.
   Clock::time_point begin_{};    // Of that step.
   Clock::time_point epoch_begin_{};
 };

@@ -91,7 +91,7 @@ Tensors tensors_of(const std::string& path, const std::string& contents) {
   Tensors tensors;
   try {
     tensors = tensors_of_archive(contents);
-  } catch (const std::exception&) {  // Not C++'s: Python's?
+  } catch (const std::exception&) {  // Not a file of C++: Python's?
     try {
       tensors = tensors_of_dictionary(torch::pickle_load({contents.begin(), contents.end()}));
     } catch (const std::exception&) {
@@ -111,7 +111,7 @@ std::string shape_of(const torch::Tensor& tensor) {
   return text.empty() ? "one number" : text;
 }
 
-// All that a model consists of, by name.
+// All tensors of a model, by name.
 torch::OrderedDict<std::string, torch::Tensor> tensors_of(const torch::nn::Module& model) {
   auto tensors = model.named_parameters();
   for (const auto& buffer : model.named_buffers()) tensors.insert(buffer.key(), buffer.value());
@@ -120,7 +120,7 @@ torch::OrderedDict<std::string, torch::Tensor> tensors_of(const torch::nn::Modul
 
 struct Taken {
   std::size_t tensors = 0;
-  std::vector<std::string> absent;     // Of the model, not in the file.
+  std::vector<std::string> absent;     // In the model, not in the file.
   std::vector<std::string> misshapen;  // In both.
 };
 

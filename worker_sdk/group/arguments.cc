@@ -174,7 +174,7 @@ Operation Arguments::all_to_all(const PartsBuffer& in, const PartsBuffer& out) c
   return {what, arrays_of(in, out)};
 }
 
-// Each rank has lists of its own: how they fit together comes out when they meet.
+// Each rank has its own lists; whether they fit together is checked when they meet.
 Operation Arguments::all_to_all_apart(const PartsBuffer& in, const PartsBuffer& out) const {
   const DataType type = in.parts.empty() ? in.whole.type : in.parts.front().type;
   const Signature what{.kind = OpKind::kAllToAll, .type = type, .parts = kOwnParts};

@@ -1,6 +1,6 @@
 #pragma once
-// Checks what a caller hands to a collective, and says it as an Operation. Wrong arguments leave
-// the group alive: nothing has been communicated. Used by process_group.cc.
+// Checks a caller's arguments of a collective, and returns an Operation. Wrong arguments leave the
+// group alive: nothing has been communicated. Used by process_group.cc.
 
 #include <memory>
 
@@ -9,7 +9,7 @@
 
 namespace ddprun::worker_sdk {
 
-// All throw Error(bad_argument) with a sentence about what is wrong.
+// All functions throw Error(bad_argument) with a sentence about the mistake.
 class Arguments {
  public:
   explicit Arguments(std::shared_ptr<const Roster> roster) : roster_(std::move(roster)) {}
@@ -36,7 +36,7 @@ class Arguments {
   void check_parts(const Signature& what, const Buffer& part, const PartsBuffer& whole,
                    const char* name) const;
   void check_apart(const Signature& what, const std::vector<Buffer>& parts, DataType type) const;
-  // Of parts that lie apart, all ranks' counts: this rank's own is `mine`.
+  // For parts that lie apart: adds all ranks' counts; this rank's own part is `mine`.
   void list_parts(Signature& what, const std::vector<Buffer>& parts, const Buffer& mine) const;
 
   std::shared_ptr<const Roster> roster_;

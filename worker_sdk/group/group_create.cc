@@ -1,4 +1,4 @@
-// ProcessGroup::init: from the variables of a process, or of a seat, to a group.
+// ProcessGroup::init: makes a group from the variables of a process, or of a seat.
 
 #include "ddprun/expect_steps.h"
 
@@ -30,8 +30,8 @@ bool may_be_the_store_before(const Plan& plan, const Error& error) {
   return lost || operation == kTakingSeat;
 }
 
-// A store that rank 0 hosts ends with rank 0's group, and the others may find the one of the group
-// before, at the same port.
+// Joins again if the store was the wrong one: a store that rank 0 hosts ends with rank 0's group,
+// and the others may find the one of the group before, at the same port.
 Joined join_anew(const Plan& plan, std::chrono::milliseconds timeout, const Kin& kin) {
   const auto deadline = deadline_after(timeout);
   for (;;) {
@@ -108,7 +108,7 @@ ProcessGroup ProcessGroup::init(const InitOptions& options) {
 
 namespace ddprun {
 
-// ProcessGroup::create: a group over a store that the program has.
+// ProcessGroup::create: a group over the program's own store.
 
 namespace {
 
@@ -157,7 +157,8 @@ Plan plan_of(const CreateOptions& options) {
   return plan;
 }
 
-// What a part of the job shares with the group of the whole job, as if it were split off it.
+// Shared by the group of the whole job and later groups of a part of it, as if those were split
+// off.
 struct OfJob {
   std::weak_ptr<Progress> progress;
   std::weak_ptr<NcclSiblings> siblings;
@@ -198,7 +199,7 @@ ProcessGroup ProcessGroup::create(std::shared_ptr<Store> store, const CreateOpti
                                              std::move(siblings)));
 }
 
-// ProcessGroup::shrink: the survivors of a group agree who they are and join again.
+// ProcessGroup::shrink: the survivors of a group agree on its members and join again.
 
 namespace {
 
@@ -206,7 +207,7 @@ using std::chrono::milliseconds;
 using worker_sdk::Clock;
 
 constexpr int kAttempts = 3;
-constexpr milliseconds kLimitMax{60000};  // Of an attempt to join, and a little for each rank.
+constexpr milliseconds kLimitMax{60000};  // For an attempt to join, plus kLimitPerRank per rank.
 constexpr milliseconds kLimitPerRank{50};
 
 std::vector<int> rising(std::vector<int> ranks) {
@@ -223,7 +224,7 @@ std::vector<int> all_but(const std::vector<int>& members, int size) {
   return ranks;
 }
 
-// Another survivor may have died meanwhile.
+// The cause may be the death of another survivor in this attempt.
 bool is_worth_another(ErrorKind kind) {
   return kind == ErrorKind::unreachable || kind == ErrorKind::timed_out ||
          kind == ErrorKind::peer_lost;

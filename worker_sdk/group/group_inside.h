@@ -1,6 +1,6 @@
 #pragma once
-// What DistributedDataParallel's parts see of a ProcessGroup that programs do not: the device
-// behind it, and the page to the agent.
+// Access to parts of a ProcessGroup that programs do not see, for DistributedDataParallel: the
+// device behind it, and the page to the agent.
 
 #include <memory>
 #include <optional>
@@ -18,26 +18,26 @@ bool wants_crash_report();
 
 struct GroupInside {
   static Variables process_variables();
-  // What ProcessGroup::init does with the plan that it has read from the environment. With a fence
+  // Used by ProcessGroup::init with the plan that it has read from the environment. With a fence
   // the group is one of that round: once it is raised, every call throws `membership_changed`.
   static ProcessGroup join(const Plan& plan, const InitOptions& options,
                            const std::shared_ptr<RoundFence>& fence = nullptr);
   // A group beside the program's own, of the same ranks, on the host. The agent is not informed of
-  // what it does or runs into.
+  // its operations and errors.
   static ProcessGroup join_unseen(const InitOptions& options);
 
   static DeviceSide* device(const ProcessGroup& group);            // Null: arrays are the host's.
-  static std::optional<Stream> stream(const ProcessGroup& group);  // Of use_stream().
+  static std::optional<Stream> stream(const ProcessGroup& group);  // As set by use_stream().
   static std::shared_ptr<Progress> progress(const ProcessGroup& group);
   static void note_failure(const ProcessGroup& group, const Error& error);  // For the agent.
   static void settle(const ProcessGroup& group, const std::string& what);   // DeviceSide's.
   static bool is_forked_child(const ProcessGroup& group);
   static bool is_dead(const ProcessGroup& group);             // An operation has failed.
-  static std::shared_ptr<Pending> pending(const Work& work);  // Null: not a device's.
+  static std::shared_ptr<Pending> pending(const Work& work);  // Null: not in a device.
   static bool combines(const ProcessGroup& group);            // See elastic/combine.h.
   static void combine_all(ProcessGroup& group, Buffer inout, const class Combine& how);
-  static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // Of its threads.
-  // Not null: why calls of any group by this thread throw `bad_argument`.
+  static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // Of the group's threads.
+  // If not null, calls of any group by this thread throw `bad_argument` with this text.
   static constinit thread_local const char* refusal;
 
  private:

@@ -28,7 +28,7 @@ Buffer bytes_of(std::string& text) {
   return buffer(reinterpret_cast<std::uint8_t*>(text.data()), text.size());
 }
 
-// Too much is refused by all ranks alike, after they know of it: so the group stays in step.
+// If there is too much, all ranks learn that and refuse alike, so the group stays in step.
 void check_size(const ProcessGroup& group, const char* operation, int rank, std::int64_t size) {
   if (size >= 0 && static_cast<std::size_t>(size) <= kObjectBytesMax) return;
   refuse(group, operation, ErrorKind::bad_argument, rank,
@@ -47,7 +47,7 @@ std::vector<std::int64_t> gather_sizes(ProcessGroup& group, const char* operatio
   return sizes;
 }
 
-// Everybody's bytes take as much room as the longest.
+// All ranks' bytes are padded to the longest.
 std::string padded(std::string_view bytes, const std::vector<std::int64_t>& sizes) {
   std::string result(bytes);
   result.resize(static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end())));

@@ -1,5 +1,4 @@
-// ProcessGroup: which rank it is, its operations, and how they run. How groups come to be is in
-// group_create.cc.
+// ProcessGroup: its rank, its operations, and how they run. group_create.cc makes groups.
 
 #include "ddprun/process_group.h"
 
@@ -14,13 +13,13 @@
 namespace ddprun {
 namespace {
 
-// What each rank says when a group is split.
+// Sent by each rank when a group is split.
 struct Wish {
   std::int32_t color = -1;
   std::int32_t key = 0;
 };
 
-// The ranks that wish for `color`, by key, then by rank.
+// The ranks that chose `color`, by key, then by rank.
 std::vector<int> members_of(std::int32_t color, const std::vector<Wish>& wishes) {
   std::vector<int> members;
   for (std::size_t r = 0; r < wishes.size(); ++r) {
@@ -67,14 +66,14 @@ worker_sdk::Plan ProcessGroup::Impl::plan_among(const std::vector<int>& members,
   next.identity.world_size = static_cast<int>(members.size());
   next.local_rank_known = false;
   if (device) next.gpu.device = device->index();
-  next.rendezvous.hosted_by_rank_0 = false;  // It is there already.
+  next.rendezvous.hosted_by_rank_0 = false;  // It is hosted already.
   next.prefix += prefix;
   next.job_ranks.clear();
   for (const int r : members) next.job_ranks.push_back(roster->of_job(r));
   return next;
 }
 
-// In a forked child nothing ends: threads are not there, and what would be told is not true.
+// Destroys nothing in a forked child: it has no threads, and would send false reports.
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl)
     : impl_(impl.release(), [](Impl* inside) {
         if (!inside->is_forked_child()) delete inside;
@@ -110,7 +109,7 @@ int ProcessGroup::device() const {
 }
 
 const std::string& ProcessGroup::host_of(int rank) const {
-  if (rank < 0 || rank >= world_size()) {  // Which also throws if it was moved from.
+  if (rank < 0 || rank >= world_size()) {  // world_size() throws if it was moved from.
     throw Error(ErrorKind::bad_argument, impl_->roster->here("host_of"),
                 "there is no rank " + std::to_string(rank));
   }
@@ -244,9 +243,8 @@ Work ProcessGroup::barrier_async(const CallOptions& options) {
 
 std::shared_ptr<void> ProcessGroup::allocate(std::size_t bytes) { return inside().allocate(bytes); }
 
-// How a ProcessGroup has an operation carried out: numbers it, gives it its time, and has the
-// backend carry it out here or on the queue's thread, or enqueue it in a stream. A failure ends the
-// group.
+// How a ProcessGroup runs an operation: numbers it, sets its deadline, and has the backend carry it
+// out here or on the queue's thread, or enqueue it in a stream. A failure ends the group.
 
 using worker_sdk::Arrays;
 using worker_sdk::Call;
@@ -269,7 +267,7 @@ Call ProcessGroup::Impl::number(const Signature& what) {
   return {.what = what, .number = is_message(what.kind) ? ++messages : ++collectives};
 }
 
-// Starts the time of the operation, and says for how long this rank is in it.
+// Starts the time of the operation. While the result lives, this rank is reported as being in it.
 InCollective ProcessGroup::Impl::begin(Call& call, std::chrono::milliseconds timeout) {
   call.start = Clock::now();
   call.deadline = worker_sdk::deadline_after(call.start, timeout);
@@ -278,7 +276,7 @@ InCollective ProcessGroup::Impl::begin(Call& call, std::chrono::milliseconds tim
   return {*progress, call, plan.job_ranks.empty()};
 }
 
-// Here and now: `body` has carried out the operation when it returns.
+// Runs `body` at once, which has carried out the operation when it returns.
 template <class Body>
 void ProcessGroup::Impl::perform(Call call, std::chrono::milliseconds timeout, const Body& body) {
   const InCollective here = begin(call, timeout);
@@ -305,7 +303,7 @@ void ProcessGroup::Impl::perform_in_turn(const Call& call, std::chrono::millisec
   Work(queue.post([&] { perform(call, timeout, body); })).wait();
 }
 
-// Of a channel: `this` is its pair.
+// Called for a channel: `this` is its pair.
 void ProcessGroup::Impl::perform_message(const Call& call, std::chrono::milliseconds timeout,
                                          const Arrays& arrays) {
   perform(call, timeout, [&](const Call& begun) { backend->carry_out(begun, arrays); });
@@ -324,7 +322,7 @@ void ProcessGroup::Impl::start(worker_sdk::WorkQueue& which, const Signature& wh
   which.start(roster->here(to_string(what)));
 }
 
-// Carried out by a device, behind the host's back?
+// Whether a device carries it out without the host.
 bool ProcessGroup::Impl::is_devices(const Signature& what, const CallOptions& options) const {
   const bool always_hosts = what.kind == OpKind::kBarrier || what.kind == OpKind::kAllocate;
   return device && !options.on_host && !always_hosts;
@@ -360,8 +358,8 @@ void ProcessGroup::Impl::await(const Call& call, Pending& pending, std::optional
   }
 }
 
-// By the backend; of a premul_sum with this rank's elements multiplied: in place where they are to
-// be replaced, else in a copy.
+// Calls the backend; for a premul_sum, multiplies this rank's elements first: in place if they are
+// to be replaced, else in a copy.
 void ProcessGroup::Impl::carry_out(const Call& call, const Arrays& arrays, double factor) {
   const bool premultiplied =
       call.what.op == ReduceOp::premul_sum && worker_sdk::is_reduction(call.what.kind);
@@ -399,7 +397,7 @@ void ProcessGroup::Impl::carry_out_in_f32(const Call& call, const Arrays& arrays
     const bool replaces = call.what.kind == OpKind::kAllReduce;
     wide.out = replaces ? wide.in : widened(arrays.out, false);
   } catch (const std::bad_alloc&) {
-    backend->abort();  // The peers shall not wait for this rank until their deadline.
+    backend->abort();  // Ends the peers' waits before their deadline.
     throw;
   }
   backend->carry_out(call, wide);
@@ -436,7 +434,7 @@ Work ProcessGroup::Impl::run_async(const Operation& operation, const CallOptions
   const bool of_device = is_devices(what, options);
   const bool queued = roster->size() > 1 && !of_device;
   if (of_device) require_supported(operation);
-  if (queued) start(queue, what);  // Before this rank counts a call that its peers do not.
+  if (queued) start(queue, what);  // May throw, so before this rank counts a call.
   const Call call = number(what);
   if (of_device) {
     auto state = std::make_shared<WorkState>();

@@ -37,7 +37,7 @@ void ProcessGroup::Impl::Channels::lose(int job_rank, const std::string& why) no
   for (const auto& [name, channel] : channels_) channel->lose(job_rank, why);
 }
 
-// Without the lock, which an abort needs. None ends before all of them do.
+// Does not hold the lock, which an abort needs. Channels are not destroyed one by one.
 bool ProcessGroup::Impl::Channels::wait_idle(Clock::time_point deadline) {
   std::vector<Channel*> all;
   {
@@ -55,7 +55,7 @@ namespace {
 worker_sdk::Plan plan_of_pair(const worker_sdk::Plan& among, int source, int destination) {
   worker_sdk::Plan plan = among;
   plan.shown_ranks = {source, destination};
-  if (plan.backend == "nccl") plan.backend = "auto";  // Of arrays of the host.
+  if (plan.backend == "nccl") plan.backend = "auto";  // For arrays of the host.
   return plan;
 }
 
@@ -92,8 +92,8 @@ void ProcessGroup::Impl::Channels::Channel::abort() noexcept {
   if (pair) pair->abort();
 }
 
-// With the lost rank the round is over for all of the group: of two that have not met yet, the
-// other may be on the lost node, too.
+// The lost rank ends the round for the whole group: if the two ranks of a channel have not met yet,
+// the other one may be on the lost node, too.
 void ProcessGroup::Impl::Channels::Channel::lose(int job_rank, const std::string& why) noexcept {
   const std::lock_guard lock(mutex_);
   if (!pair_) {
@@ -106,7 +106,7 @@ void ProcessGroup::Impl::Channels::Channel::lose(int job_rank, const std::string
   if (lost >= 0 && lost != pair_->roster->rank) pair_->backend->lose(lost, why);
 }
 
-// On the queue's thread.
+// Runs on the queue's thread.
 void ProcessGroup::Impl::Channels::Channel::carry_out(const Operation& message,
                                                       std::chrono::milliseconds timeout) {
   Call call{.what = message.what, .number = 1, .tag = name_.tag};
@@ -183,13 +183,13 @@ ProcessGroup::Impl::~Impl() {
   const bool messages_done = channels->wait_idle(deadline);
   if (!messages_done) progress->note_left(), channels->abort();
   const bool done = queue.wait_idle(worker_sdk::left_until(deadline));
-  progress->note_left();  // No operation of this group begins any more, and no peer has noticed.
+  progress->note_left();  // This group begins no more operations, and no peer has noticed.
   if (!done) backend->abort();
-  loss_notice.reset();  // It speaks to the channels, too.
+  loss_notice.reset();  // It calls the channels, too.
   channels.reset();
 }
 
-// False: what was queued has not ended within `limit`, and is aborted.
+// False: queued operations have not ended within `limit`, and are aborted.
 bool ProcessGroup::Impl::shut_down(std::chrono::milliseconds limit) {
   const auto deadline = worker_sdk::deadline_after(limit);
   // Another thread may be in a blocking call, which may wait for a peer.
@@ -208,7 +208,7 @@ void ProcessGroup::Impl::abort() noexcept {
   channels->abort();
 }
 
-// What the agent says of a lost rank, or the end of the round, ends what is under way.
+// The agent's notice of a lost rank, or the end of the round, ends operations in progress.
 std::shared_ptr<void> ProcessGroup::Impl::hear_agent() {
   if (const auto& fence = progress->fence()) {
     return fence->listen([this] { backend->dissolve(); });

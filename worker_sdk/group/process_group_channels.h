@@ -2,7 +2,7 @@
 // Messages with a tag: each source, destination and tag has a channel, which is a group of those
 // two ranks, with a thread of its own. So messages of one channel match in their order, and wait
 // for nothing else. The first message of a channel joins its group, on the channel's thread, since
-// the other rank may come late. Only process_group*.cc include this.
+// the other rank may arrive late. Only process_group*.cc include this.
 
 #include <compare>
 #include <map>
@@ -19,10 +19,10 @@ class ProcessGroup::Impl::Channels {
 
   // `message`: a send or recv whose arguments have been checked.
   Work post(const worker_sdk::Operation& message, int tag, std::chrono::milliseconds timeout);
-  // From any thread.
+  // From any thread, like lose().
   void abort() noexcept;
   void lose(int job_rank, const std::string& why) noexcept;
-  // False: one is still busy at the deadline.
+  // False: a channel is still busy at the deadline.
   bool wait_idle(worker_sdk::Clock::time_point deadline);
 
  private:
@@ -38,7 +38,7 @@ class ProcessGroup::Impl::Channels {
   std::mutex mutex_;
   std::map<Name, std::unique_ptr<Channel>> channels_;
   bool aborted_ = false;
-  int lost_rank_ = -1;  // Of the job, by the agent's word.
+  int lost_rank_ = -1;  // Reported by the agent; a rank of the job.
   std::string why_lost_;
 };
 
@@ -58,13 +58,13 @@ class ProcessGroup::Impl::Channels::Channel {
   Impl& group_;
   const Name name_;
   const worker_sdk::Plan plan_;
-  const std::shared_ptr<worker_sdk::Progress> progress_;  // Of no page, lest it hides the group's.
+  const std::shared_ptr<worker_sdk::Progress> progress_;  // Without a page: that is the group's.
   const std::shared_ptr<worker_sdk::RoundFence> fence_;   // Ends the attempt to join.
   std::mutex mutex_;
   bool aborted_ = false;
   std::shared_ptr<Impl> pair_;   // Null until both ranks have joined.
   std::string not_met_;          // Why the two have not joined, and never will.
-  worker_sdk::LostPeer lost_;    // Of the group, while the two had not met: they never do.
+  worker_sdk::LostPeer lost_;    // A rank of the group, lost before the two met.
   worker_sdk::WorkQueue queue_;  // Last: its thread uses all of the above.
 };
 

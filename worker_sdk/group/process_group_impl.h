@@ -1,6 +1,6 @@
 #pragma once
-// What a ProcessGroup is made of. process_group.cc has its operations carried out; here is who
-// may call, and the first failure, which ends it. Only process_group*.cc include this.
+// The inside of a ProcessGroup: which threads may call, and the first failure, which ends the
+// group. process_group.cc runs its operations. Only process_group*.cc include this.
 
 #include <atomic>
 #include <mutex>
@@ -16,7 +16,7 @@
 namespace ddprun {
 
 struct ProcessGroup::Impl {
-  // Of the threads that call this group, one at a time; others, and forked children, are refused.
+  // A thread that calls this group, one at a time; other threads, and forked children, are refused.
   class Caller {
    public:
     Caller(Impl& group, const worker_sdk::Signature& what) : busy_(group.busy) {
@@ -45,7 +45,7 @@ struct ProcessGroup::Impl {
     refuse(worker_sdk::to_string(what),
            "another thread is in a call of this group; one thread at a time may call it");
   }
-  // What a child shares with the ranks is theirs.
+  // A forked child must not use what this process shares with the other ranks.
   bool is_forked_child() const { return forks != worker_sdk::fork_count(); }
   void require_joined(const std::string& operation) const {
     if (!is_forked_child()) return;
@@ -57,7 +57,7 @@ struct ProcessGroup::Impl {
   }
   const std::string& host() const { return roster->hosts[static_cast<std::size_t>(roster->rank)]; }
 
-  // In process_group.cc, as what they are made of:
+  // In process_group.cc, the public operations are made of these:
   void run(const worker_sdk::Operation& operation, const CallOptions& options);
   Work run_async(const worker_sdk::Operation& operation, const CallOptions& options);
   std::shared_ptr<void> allocate(std::size_t bytes);
@@ -94,7 +94,7 @@ struct ProcessGroup::Impl {
   bool shut_down(std::chrono::milliseconds limit);
   void abort() noexcept;
 
-  // What a smaller group may be made of, if anything.
+  // Aborts. Returns what a smaller group may be made of, or null.
   std::shared_ptr<worker_sdk::NcclCommunicator> retire() {
     aborted.store(true);
     if (device) return device->retire();
@@ -102,10 +102,10 @@ struct ProcessGroup::Impl {
     return nullptr;
   }
 
-  // Of a group of some of this one's ranks.
+  // The plan for a group of some of this one's ranks.
   worker_sdk::Plan plan_among(const std::vector<int>& members, const std::string& prefix) const;
 
-  // Of group_create.cc: one attempt, whose keys begin with `prefix`.
+  // In group_create.cc: one attempt, whose keys begin with `prefix`.
   std::unique_ptr<Impl> shrunk(const std::string& prefix, const ShrinkOptions& options,
                                std::shared_ptr<worker_sdk::NcclCommunicator> nccl);
 
@@ -113,7 +113,7 @@ struct ProcessGroup::Impl {
     throw worker_sdk::failure(*roster, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
 
-  // Whatever an operation of a round that is over has run into, this is the reason.
+  // Throws if the round is over: that is the reason for any error of an operation in it.
   void refuse_fenced(const worker_sdk::Call& call) {
     const auto word = progress->fence() ? progress->fence()->word() : std::nullopt;
     if (!word) return;
@@ -142,7 +142,7 @@ struct ProcessGroup::Impl {
   const worker_sdk::Plan plan;
   const std::shared_ptr<worker_sdk::Progress> progress;  // Sub-groups share their parent's.
   const std::shared_ptr<worker_sdk::NcclSiblings> siblings;
-  const std::shared_ptr<void> life;  // Of a group that init() made.
+  const std::shared_ptr<void> life;  // For a group that init() made.
   const std::uint64_t forks = worker_sdk::fork_count();
   std::atomic<bool> busy{false};  // A Caller is there.
   Identity identity;
@@ -151,11 +151,11 @@ struct ProcessGroup::Impl {
   std::shared_ptr<worker_sdk::StoreHost> store_host;
   std::shared_ptr<Store> store;
   const std::unique_ptr<worker_sdk::HostBackend> backend;
-  worker_sdk::DeviceBackend* const device;  // The same, if arrays are a device's; else null.
+  worker_sdk::DeviceBackend* const device;  // `backend`, if arrays are a device's; else null.
   const std::string backend_name;
   const std::chrono::milliseconds init_timeout;
   const std::chrono::milliseconds op_timeout;
-  std::optional<Stream> stream;  // Of calls that name none.
+  std::optional<Stream> stream;  // For calls that name none.
   std::uint64_t collectives = 0;
   std::uint64_t messages = 0;
   std::uint64_t splits = 0;
@@ -167,7 +167,7 @@ struct ProcessGroup::Impl {
   const std::shared_ptr<worker_sdk::Completions> completions =
       std::make_shared<worker_sdk::Completions>();
   std::unique_ptr<Channels> channels;
-  std::shared_ptr<void> loss_notice;  // Is heard until here.
+  std::shared_ptr<void> loss_notice;  // Listens until here.
   worker_sdk::WorkQueue queue;        // Last: its thread uses all of the above.
 };
 

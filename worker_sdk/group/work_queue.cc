@@ -43,7 +43,7 @@ WorkState& Work::inside() const {
               "this Work is empty: it was moved from, or stands for no operation");
 }
 
-// No deadline of its own: the operation has one.
+// Has no deadline of its own: the operation has one.
 void Work::wait() {
   const WorkState& state = inside();
   if (state.pending && state.stream) return state.pending->follow(*state.stream);
@@ -174,7 +174,8 @@ void WorkQueue::run() {
     Item item = std::move(items_.front());
     items_.pop_front();
     lock.unlock();
-    // Idle before done: who has waited for the last operation may go on without this thread.
+    // Idle before done: a caller that has waited for the last operation may use the backend without
+    // this thread.
     carry_out(
         [&] {
           struct Countdown {

@@ -22,13 +22,13 @@
 
 namespace ddprun::worker_sdk {
 
-// The descriptor by which a program that polls learns that asynchronous operations of a group have
-// ended. Works keep it, so that it is open as long as one of them may signal.
+// The descriptor by which a program that polls is notified that asynchronous operations of a group
+// have ended. Works keep it, so that it is open as long as one of them may signal.
 
-// From any thread.
+// Usable from any thread.
 class Completions {
  public:
-  // Opens it with the first call. Throws Error(system) at `where`.
+  // Opens the descriptor in the first call. Throws Error(system) at `where`.
   int descriptor(const Error::Where& where) {
     const std::lock_guard lock(mutex_);
     if (!fd_) {
@@ -55,17 +55,17 @@ class Completions {
 namespace ddprun {
 
 struct WorkState {
-  const std::uint64_t forks = worker_sdk::fork_count();  // Where it is made.
+  const std::uint64_t forks = worker_sdk::fork_count();  // Of the process that made it.
   std::mutex mutex;
   std::condition_variable finished;
   std::atomic<bool> done{false};
   std::exception_ptr error;                       // Set before `done`.
-  std::chrono::nanoseconds duration{0};           // Likewise.
-  std::chrono::steady_clock::time_point start{};  // Likewise.
-  // Of an operation that a device carries out; then nothing of the above is used.
+  std::chrono::nanoseconds duration{0};           // Set before `done`.
+  std::chrono::steady_clock::time_point start{};  // Set before `done`.
+  // For an operation of a device; then the members above are not used.
   std::shared_ptr<worker_sdk::Pending> pending;
-  std::optional<Stream> stream;                          // That is to wait for it.
-  std::shared_ptr<worker_sdk::Completions> completions;  // To signal the end to; may be null.
+  std::optional<Stream> stream;                          // The stream that is to wait for it.
+  std::shared_ptr<worker_sdk::Completions> completions;  // Signalled at the end; may be null.
 };
 
 namespace worker_sdk {
@@ -77,14 +77,14 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // post() needs it. Throws Error(system) at `where` if no thread can be had.
+  // Call before post(). Throws Error(system) at `where` if no thread can be started.
   void start(const Error::Where& where = {});
   std::shared_ptr<WorkState> post(std::function<void()> operation,
                                   std::shared_ptr<Completions> completions = nullptr);
 
-  // True if nothing is queued or under way: then the caller may use the backend itself.
+  // True if no operation is queued or in progress: then the caller may use the backend itself.
   bool idle() const noexcept { return pending_.load(std::memory_order_acquire) == 0; }
-  // That its thread has used; 0 before the first operation.
+  // CPU time of its thread; 0 before the first operation.
   std::chrono::nanoseconds cpu_time();
   // False: still busy after `limit`.
   bool wait_idle(std::chrono::milliseconds limit);

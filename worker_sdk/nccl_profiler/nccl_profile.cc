@@ -61,7 +61,7 @@ NcclProfile::Open* NcclProfile::find(Event event) {
 }
 
 void NcclProfile::stop(Event event) {
-  if ((event & kChannelMask) != 0) return;  // Its end was told by stop_channel().
+  if ((event & kChannelMask) != 0) return;  // stop_channel() has recorded its end.
   Open* open = find(event);
   if (!open) return;
   open->enqueued = true;
@@ -129,8 +129,8 @@ double busbw(const NcclCall& call, int ranks, std::uint64_t took_ns) {
 
 namespace {
 
-constexpr std::size_t kRowsShown = 20;  // Of a communicator, to people.
-constexpr int kFirstLane = 100;         // In a trace, beyond those of the sync timer's.
+constexpr std::size_t kRowsShown = 20;  // Per communicator, in the table.
+constexpr int kFirstLane = 100;         // In a trace, after those of the sync timer.
 
 using Json = nlohmann::ordered_json;
 

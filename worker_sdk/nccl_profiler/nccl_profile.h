@@ -1,12 +1,12 @@
 #pragma once
-// What NCCL's kernels did in this process, by the GPU's clock: counts and times for each kind of
+// What NCCL's kernels did in this process, by the GPU's clock: counts and times per kind of
 // collective, and the last ones one by one. Pure. Fed by nccl_profiler.cc, shown by
 // nccl_profile.cc.
 //
 //   start ──► the kernel begins and ends in each channel ──► timed
 //     └─────► stop: it is enqueued; before, between or after those
 //
-// A collective took from the begin of its first channel to the end of its last. NCCL tells no
+// A collective took from the begin of its first channel to the end of its last. NCCL reports no
 // channels of kernels on symmetric windows.
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace ddprun::worker_sdk {
 
-// What was called, in NCCL's words.
+// A call, in NCCL's words.
 struct NcclCall {
   std::string function;   // "AllReduce".
   std::string datatype;   // "float32".
@@ -32,7 +32,7 @@ struct NcclCall {
 
 class NcclProfile {
  public:
-  // Names a collective, or one channel of it, until it is done. 0 is none.
+  // Names a collective, or one channel of it, until it is done. 0: none.
   using Event = std::uint64_t;
 
   struct Communicator {
@@ -45,8 +45,8 @@ class NcclProfile {
     NcclCall call;
     std::int64_t calls = 0;
     std::int64_t timed = 0;                   // Of these: with times.
-    std::int64_t unfinished = 0;              // Of these: a kernel began and did not end.
-    std::uint64_t total_ns = 0;               // Of all timed ones.
+    std::int64_t unfinished = 0;              // Of these: a kernel began, but did not end.
+    std::uint64_t total_ns = 0;               // Sum of all timed ones.
     std::deque<std::uint64_t> times_ns = {};  // Of the last kTimes timed ones.
   };
   struct Span {  // One timed call.
@@ -58,30 +58,30 @@ class NcclProfile {
   static constexpr std::size_t kOpen = 1024;   // Calls under way; an older one is given up.
   static constexpr std::size_t kRows = 512;    // More kinds of calls are only counted.
   static constexpr std::size_t kTimes = 512;   // A row.
-  static constexpr std::size_t kSpans = 2048;  // In all.
+  static constexpr std::size_t kSpans = 2048;  // Over all rows.
 
   std::size_t open(Communicator communicator);
   Event start(std::size_t communicator, const NcclCall& call, std::uint64_t sequence);
   void stop(Event event);  // A call: it is enqueued.
-  // 0 if the call is not known any more. Channels count from 0.
+  // 0 if the call is no longer known. Channels count from 0.
   Event start_channel(Event call, int channel, std::uint64_t gpu_ns);
-  // `host_ns`: what a clock of the host says now; how it goes together with the GPU's is learned
-  // from the call that NCCL tells soonest.
+  // `host_ns`: the current time of a clock of the host. Its offset to the GPU's clock is taken from
+  // the call that NCCL reported with the least delay.
   void stop_channel(Event channel, std::uint64_t gpu_ns, std::int64_t host_ns);
-  void close(std::size_t communicator);  // Of what is under way, nothing will be heard any more.
+  void close(std::size_t communicator);  // Its open calls end without further reports.
 
   const std::vector<Communicator>& communicators() const { return communicators_; }
   const std::vector<Row>& rows() const { return rows_; }
   const std::deque<Span>& spans() const { return spans_; }
   std::int64_t not_listed() const { return not_listed_; }  // Calls beyond kRows.
-  // On the host's clock.
+  // Converts to the host's clock.
   std::int64_t host_ns(std::uint64_t gpu_ns) const {
     return static_cast<std::int64_t>(gpu_ns) + (spans_.empty() ? 0 : lead_ns_);
   }
 
  private:
   struct Open {
-    std::uint64_t number = 0;  // Of all calls, from 1; 0: nothing is here.
+    std::uint64_t number = 0;  // Counts all calls, from 1; 0: not in use.
     std::size_t row = 0;
     std::uint64_t sequence = 0;
     int begun = 0, ended = 0;
@@ -110,8 +110,8 @@ NcclTimes times_of(const NcclProfile::Row& row);
 // Bytes as nccl-tests counts them: of the whole array. 0 for a type that is not known.
 std::uint64_t bytes_of(const NcclCall& call, int ranks);
 
-// bytes / time * the part of it that must cross the slowest link, in 1e9 bytes/s, as nccl-tests has
-// it (doc/PERFORMANCE.md there). The time has what a rank waited for later ones in it.
+// bytes / time * the part of it that must cross the slowest link, in 1e9 bytes/s, as in nccl-tests
+// (doc/PERFORMANCE.md there). The time includes what a rank waited for later ones.
 double busbw(const NcclCall& call, int ranks, std::uint64_t took_ns);
 
 // An NcclProfile as a table for people, and as JSON for programs and trace viewers. Pure. Used by
@@ -121,8 +121,8 @@ struct ProfiledRank {
   std::string host;
 };
 
-// For each communicator a headline and a row for each kind of call, the longest in all first.
-// Every line ends with a line break. Empty if nothing was called.
+// Per communicator a headline and a row per kind of call, the longest in total first. Every line
+// ends with a line break. Empty if nothing was called.
 std::string profile_table(const NcclProfile& profile, const ProfiledRank& who);
 
 // One object that chrome://tracing and Perfetto show ("traceEvents": the last calls, on the host's

@@ -1,10 +1,10 @@
 // The library libddprun-nccl-profiler.so, which NCCL loads into any program on it, PyTorch's too,
-// if NCCL_PROFILER_PLUGIN names it; ddprun does that for its workers where DDPRUN_NCCL_PROFILE is
-// set. That says what becomes of the figures: "1": rank 0 prints a table at the end; a folder:
-// every rank also leaves nccl.rankN.json there.
+// if NCCL_PROFILER_PLUGIN names it; ddprun does that for its workers if DDPRUN_NCCL_PROFILE is set.
+// Its value selects the output: "1": rank 0 prints a table at the end; a folder: every rank also
+// leaves nccl.rankN.json there.
 //
-// NCCL's calls bring a handle but no communicator, so there is one profile for each process. It is
-// never destroyed, for NCCL's threads may still call while the process ends.
+// NCCL's calls have a handle but no communicator, so there is one profile per process. It is never
+// destroyed, for NCCL's threads may still call while the process ends.
 
 #include <unistd.h>
 
@@ -46,7 +46,7 @@ class Profiler {
     return what(profile_);
   }
   void end() {
-    if (!wanted_ || ::getpid() != pid_) return;  // Of a process that was forked off.
+    if (!wanted_ || ::getpid() != pid_) return;  // Not in a forked child.
     const std::lock_guard lock(mutex_);
     write();
     if (who_.rank == 0) std::fputs(profile_table(profile_, who_).c_str(), stderr);
@@ -54,8 +54,8 @@ class Profiler {
 
  private:
   void begin(int rank) {
-    if (who_.rank < 0) who_.rank = rank;  // Without a launcher.
-    // Now, not after hours.
+    if (who_.rank < 0) who_.rank = rank;  // If there is no launcher.
+    // Warn now, not after hours.
     if (!folder_.empty() && ::access(folder_.c_str(), W_OK | X_OK) != 0) complain(folder_ + "/");
   }
   void write() {
@@ -81,7 +81,7 @@ class Profiler {
   std::mutex mutex_;
   NcclProfile profile_;
   ProfiledRank who_ = this_rank();
-  bool written_ = false;  // All that has been heard.
+  bool written_ = false;  // All events so far.
 };
 
 Profiler& profiler() {

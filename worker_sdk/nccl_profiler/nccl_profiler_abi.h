@@ -1,13 +1,13 @@
 #pragma once
-// What NCCL and a profiler plugin of its say to each other, declared here so that neither is needed
-// to build ours: versions 4 (NCCL 2.27) and 5 (2.28 and later) of the interface, as in
-// ext-profiler/README.md and src/include/plugin/profiler/ of NCCL 2.28.9. Of the events only those
-// that nccl_profiler.cc asks for are written out; version 5 also sends those above them, unasked.
+// The interface between NCCL and a profiler plugin, declared here so that neither is needed to
+// build ours: versions 4 (NCCL 2.27) and 5 (2.28 and later) of the interface, as in
+// ext-profiler/README.md and src/include/plugin/profiler/ of NCCL 2.28.9. Only the events that
+// nccl_profiler.cc requests are declared; version 5 also sends those above them, unrequested.
 //
 // NCCL calls init for each communicator, from the thread that makes it; a collective's start and
 // stop from the thread that enqueues it (stop: it is enqueued, not done), a channel's from its
-// proxy thread, before or after that stop; finalize when the communicator ends. Strings it hands
-// over live as long as NCCL is loaded, but for the communicator's name. Pure.
+// proxy thread, before or after that stop; finalize when the communicator ends. Strings passed by
+// NCCL live as long as NCCL is loaded, except for the communicator's name. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace ddprun::worker_sdk {
 constexpr int kProfileCollective = 1 << 1;
 constexpr int kProfileMessage = 1 << 2;
 constexpr int kProfileChannel = 1 << 6;  // One channel of a collective's kernel, with GPU times.
-constexpr int kChannelStopped = 22;      // The state in which its end is told.
+constexpr int kChannelStopped = 22;      // The state in which its end is reported.
 
 struct ProfiledCollective {
   std::uint64_t sequence;
   const char* function;  // "AllReduce".
   const void* in;
   void* out;
-  std::size_t count;  // Of elements.
+  std::size_t count;  // In elements.
   int root;
   const char* datatype;  // "ncclFloat32".
   std::uint8_t channels;
@@ -51,7 +51,7 @@ struct ProfiledChannel {
 template <class Type>
 struct ProfilerEvent {
   Type type;
-  void* parent;  // Of a channel: the handle of its collective or message.
+  void* parent;  // For a channel: the handle of its collective or message.
   int rank;
   union {
     ProfiledCollective collective;

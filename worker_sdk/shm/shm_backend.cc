@@ -58,7 +58,7 @@ void ShmBackend::send(const Call& call, const Arrays& arrays) {
   const Pieces parcels{in.bytes(), kParcelBytes};
   for (std::size_t i = 0; i < std::max<std::size_t>(1, parcels.number()); ++i) {
     const std::uint32_t sent = box.sent.value.load(std::memory_order_relaxed);
-    team_->await(call, box.taken, sent - 1, to);  // Of the two places one is free again.
+    team_->await(call, box.taken, sent - 1, to);  // One of the two places is free again.
     box.parcels[sent % 2] = {call.what, call.number};
     if (i < parcels.number()) {
       copy_bytes(team_->parcel(team_->rank(), to, sent % 2), bytes_of(in) + parcels.begin(i),
@@ -90,8 +90,8 @@ void ShmBackend::recv(const Call& call, const Arrays& arrays) {
   }
 }
 
-// Rank 0 makes the segment, the others open it, and nobody goes on before all have told how that
-// went. If rank 0 dies meanwhile, after it has told, the segment is gone: ESRCH stands for that.
+// Rank 0 makes the segment, the others open it, and no rank continues before all have reported the
+// result. If rank 0 dies after its report, the segment is gone: ESRCH stands for that.
 std::shared_ptr<Segment> ShmBackend::share_segment(const Call& call, std::size_t bytes) {
   OfferedSegment offered;
   std::shared_ptr<Segment> segment;
@@ -251,8 +251,8 @@ void ShmBackend::gather_from_owners(const Call& call, Buffer inout, int owners) 
   });
 }
 
-// The counts of all parts, of which each rank has some lists, after an exchange with which they
-// travel. Fails where a rank sends this one another number than it awaits.
+// Exchanges the counts of all parts, of which each rank has its own lists. Throws if a rank sends
+// this one another number than it expects.
 std::vector<std::size_t> ShmBackend::exchange_parts(const Call& call, const Arrays& arrays) {
   const auto n = static_cast<std::size_t>(team_->size());
   static_assert(kShmRanksMax * sizeof(std::size_t) <= kSmallBytes);
@@ -363,7 +363,7 @@ void ShmBackend::scatter(const Call& call, const Arrays& arrays) {
 
 namespace {
 
-// What one rank reduces before it hands it out: small enough to be still cached then.
+// The part that a rank reduces before it copies it out: small enough to be still cached then.
 constexpr std::size_t kDirectBlockBytes = 16 << 10;
 
 ShmBackend::Slice overlap(ShmBackend::Slice a, ShmBackend::Slice b) {
@@ -461,8 +461,8 @@ void ShmBackend::combine_direct(const Call& call, Buffer inout, const Place& pla
   team_->enter(call);
 }
 
-// All ranks take their part in the work, however few own the result. Nobody but this rank looks at
-// its part of the arrays until all are done.
+// All ranks take part in the work, even if few own the result. No other rank accesses this rank's
+// part of the arrays until all are done.
 void ShmBackend::reduce_direct_to_owners(const Call& call, Buffer inout, const Place& place,
                                          int owners, Reduction how) {
   const void* arrays[kShmRanksMax];
@@ -500,7 +500,7 @@ ShmBackend::Slice ShmBackend::slice_in(Slice part, Slice whole) const {
   return {both.count == 0 ? 0 : both.begin - part.begin, both.count};
 }
 
-// The others' slices; this rank reads its own from where it is.
+// Stages the others' slices; this rank reads its own slice from its array.
 void ShmBackend::stage_chunk(Buffer chunk, unsigned parity) {
   const std::size_t element = size_of(chunk.type);
   const Slice mine = my_slice(chunk.count);
@@ -527,7 +527,7 @@ void ShmBackend::reduce_chunk(Buffer chunk, Slice wanted, unsigned parity, Reduc
              kept.count * element);
 }
 
-// What the others made.
+// Copies the results of the other ranks out.
 void ShmBackend::take_chunk(Buffer chunk, Slice wanted, unsigned parity) {
   const std::size_t element = size_of(chunk.type);
   const Slice mine = my_slice(chunk.count);

@@ -3,11 +3,11 @@
 //
 //   small   (<= kSmallBytes): the arrays travel with the exchange; every rank reduces all of them.
 //           One barrier.
-//   direct  (the array comes from allocate() on every rank, at the same place): each rank reduces
+//   direct  (the array is from allocate() on every rank, at the same place): each rank reduces
 //           its slice of all arrays and writes it into all of them. No copies, two barriers.
 //   staged  (ordinary memory): chunk by chunk; while the others' slices of chunk t are copied in,
-//           each rank reduces its own slice of chunk t - 1 and copies what the others made of chunk
-//           t - 2 out. One barrier for each chunk.
+//           each rank reduces its own slice of chunk t - 1 and copies the others' results of chunk
+//           t - 2 out. One barrier per chunk.
 //
 // In all three, sources are reduced in the order of ranks, so that results are the same bits on
 // every rank and in every run.
@@ -47,8 +47,8 @@ class ShmBackend : public HostBackend {
   void abort() noexcept override { team_->abort(); }
   void lose(int rank, const std::string& why) noexcept override { team_->lose(rank, why); }
 
-  // What cpu_backend.h makes all_reduce of where the team is only a part of the group. The array is
-  // cut into equal slices, one for each rank below `owners`.
+  // The parts of an all_reduce for cpu_backend.h, if the team is only a part of the group. The
+  // array is cut into equal slices, one for each rank below `owners`.
   struct Slice {
     std::size_t begin = 0;  // Elements.
     std::size_t count = 0;
@@ -56,9 +56,9 @@ class ShmBackend : public HostBackend {
   static Slice slice_of(int rank, int owners, std::size_t count);
   // The owners get the team's reduction in their slices; the rest of the arrays becomes garbage.
   void reduce_to_owners(const Call& call, Buffer inout, int owners, ReduceOp op, int averaged);
-  // All get all slices from their owners.
+  // All ranks get all slices from their owners.
   void gather_from_owners(const Call& call, Buffer inout, int owners);
-  // A broadcast whose root is given by its rank in the team.
+  // A broadcast; `root` is the root's rank in the team.
   void broadcast_from(const Call& call, Buffer inout, int root);
   ShmTeam& team() { return *team_; }
 
@@ -67,7 +67,7 @@ class ShmBackend : public HostBackend {
   Verb all_reduce, reduce, reduce_scatter, broadcast, all_gather, all_to_all, gather, scatter;
   Verb send, recv, barrier;
 
-  // All ranks' parts of one allocate(): the part of rank r begins at r * stride.
+  // The parts of all ranks of one allocate(): the part of rank r begins at r * stride.
   struct Allocation {
     std::uint64_t id = 0;
     std::size_t stride = 0;
@@ -94,7 +94,7 @@ class ShmBackend : public HostBackend {
     } catch (const Error& error) {
       team_->give_up(error);
       throw;
-    } catch (const std::exception& error) {  // Of memory, for example.
+    } catch (const std::exception& error) {  // No memory, for example.
       team_->give_up(as_error(error, {}));
       throw;
     }
@@ -112,9 +112,9 @@ class ShmBackend : public HostBackend {
   void stage_chunk(Buffer chunk, unsigned parity);
   void reduce_chunk(Buffer chunk, Slice wanted, unsigned parity, Reduction how);
   void take_chunk(Buffer chunk, Slice wanted, unsigned parity);
-  // One barrier a turn: while all stage(i, my slot), all have what was staged before to take(i - 1,
-  // its parity). To be called after an exchange: the last readers of the slots may be still at it
-  // before.
+  // One barrier per turn: while all ranks stage(i, my slot), all have what was staged before to
+  // take(i - 1, its parity). Call this after an exchange: before it, ranks may still read the
+  // slots.
   template <class Stage, class Take>
   void in_turns(const Call& call, std::size_t turns, Stage stage, Take take) {
     for (std::size_t t = 0; t <= turns; ++t) {

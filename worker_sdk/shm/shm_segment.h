@@ -1,11 +1,11 @@
 #pragma once
 // Memory that the ranks of one host share, and how they hand it to each other.
 //
-// Segments are memfds: they have no name in any file system, so whatever is killed at whatever
-// moment, nothing is left behind, and the size of /dev/shm (64 MiB in many containers) does not
-// matter. A peer opens its creator's descriptor through /proc/<pid>/fd, which needs the same user
-// and the same pid namespace; locality.h has compared both. The creator keeps the descriptor open
-// until all have mapped it.
+// Segments are memfds: they have no name in any file system, so a kill at any moment leaves nothing
+// behind, and the size of /dev/shm (64 MiB in many containers) does not matter. A peer opens its
+// creator's descriptor through /proc/<pid>/fd, which needs the same user and the same pid
+// namespace; locality.h has compared both. The creator keeps the descriptor open until all have
+// mapped it.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ struct SegmentName {
   bool operator==(const SegmentName&) const = default;
 };
 
-// One mapping. Move it nowhere: others hold pointers into it.
+// One mapping. It cannot be moved: others hold pointers into it.
 class Segment {
  public:
   Segment(void* data, std::size_t bytes) : data_(data), bytes_(bytes) {}

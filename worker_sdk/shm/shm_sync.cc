@@ -45,7 +45,7 @@ bool sleep_until_reached(SharedCounter& counter, std::uint32_t target,
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
     const timespec relative{static_cast<time_t>(seconds.count()),
                             static_cast<long>((limit - seconds).count())};
-    // Not the private kind: the sleeper may be in another process.
+    // Not the private kind: the waker may be in another process.
     ::syscall(SYS_futex, futex_word(counter.value), FUTEX_WAIT, seen, &relative, nullptr, 0);
   }
   counter.sleepers.fetch_sub(1, std::memory_order_seq_cst);

@@ -1,6 +1,6 @@
 #pragma once
-// Waiting for a counter in shared memory: spin a little, then sleep in the kernel until it moves or
-// it is time to look whether the peer is still alive. Used by shm_team and shm_mailbox.
+// Waiting for a counter in shared memory: spin a little, then sleep in the kernel until the counter
+// moves or a check whether the peer still lives is due. Used by shm_team and shm_mailbox.
 
 #include <algorithm>
 #include <atomic>
@@ -21,13 +21,13 @@ inline bool has_reached(std::uint32_t value, std::uint32_t target) noexcept {
   return static_cast<std::int32_t>(value - target) >= 0;
 }
 
-// Sets the counter and wakes who sleeps on it. Only its owner calls this.
+// Sets the counter and wakes the ranks that sleep on it. Only its owner calls this.
 void publish(SharedCounter& counter, std::uint32_t value) noexcept;
 
-// Wakes who sleeps on it, though nothing has changed: to look at something else.
+// Wakes the ranks that sleep on it without a change, to check something else.
 void wake_sleepers(SharedCounter& counter) noexcept;
 
-// Waits for at most `limit` until the counter has reached `target`. False: it has not. May return
+// Waits for at most `limit` until the counter has reached `target`. False: not reached. May return
 // early.
 bool sleep_until_reached(SharedCounter& counter, std::uint32_t target,
                          std::chrono::nanoseconds limit) noexcept;
@@ -36,14 +36,15 @@ bool sleep_until_reached(SharedCounter& counter, std::uint32_t target,
 bool spin_until_reached(const SharedCounter& counter, std::uint32_t target,
                         std::chrono::nanoseconds limit) noexcept;
 
-// The same for a counter of a rank that was last seen on this very CPU: lets that one run. Two that
-// take turns by sleeping are never ready at once, so the kernel sees no reason to part them.
+// Like spin_until_reached(), but for a counter of a rank that was last seen on this CPU: lets that
+// rank run. Two ranks that take turns by sleeping are never ready at the same time, so the kernel
+// has no reason to move one to another CPU.
 bool yield_until_reached(const SharedCounter& counter, std::uint32_t target,
                          std::chrono::nanoseconds limit) noexcept;
 
-// How long to spin before the next sleep. Spinning pays while the rank that is waited for runs on
-// another CPU. Where it does not, because others compute here, too, each spin that ends in a sleep
-// halves the next one; now and then a whole one tries whether there is room again. Pure.
+// How long to spin before the next sleep. Spinning pays if the awaited rank runs on another CPU. If
+// it does not, because other processes compute here, too, each spin that ends in a sleep halves the
+// next one; now and then a whole one tests whether a CPU is free again. Pure.
 class SpinBudget {
  public:
   explicit SpinBudget(std::chrono::nanoseconds most) : most_(most) {}

@@ -27,7 +27,7 @@ enum RankState : std::uint32_t { kPresent = 0, kLeft, kGaveUp, kAborted };
 
 RankState state_in(std::uint32_t word) { return static_cast<RankState>(word & 0xf); }
 
-// A signal that this thread gets meanwhile says nothing about the process.
+// poll() may be interrupted by a signal to this thread, which does not concern the process.
 bool has_died(const UniqueFd& pidfd, std::chrono::milliseconds patience = {}) {
   if (!pidfd) return false;
   const Clock::time_point until = Clock::now() + patience;
@@ -39,7 +39,7 @@ bool has_died(const UniqueFd& pidfd, std::chrono::milliseconds patience = {}) {
   }
 }
 
-// While one lives, it is known on what this rank sleeps.
+// While one lives, `place` has the counter on which this rank sleeps.
 class Sleep {
  public:
   Sleep(std::atomic<SharedCounter*>& place, SharedCounter& counter) : place_(place) {
@@ -92,7 +92,8 @@ void ShmTeam::show_cpus() const {
   }
 }
 
-// Of all ranks' CPUs together: each may be bound to one of its own. Known after a barrier.
+// Counts the CPUs of all ranks together: each may be bound to one of its own. Known after a
+// barrier.
 bool ShmTeam::have_cpus_for_all() const {
   std::array<std::uint64_t, std::size(ShmCpus{}.words)> all{};
   for (int r = 0; r < size(); ++r) {
@@ -196,7 +197,7 @@ void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_
   }
 }
 
-// From any thread. Where this rank is just about to fall asleep, kLook remains.
+// From any thread. A rank that is just about to sleep looks after kLook.
 void ShmTeam::look_now() noexcept {
   if (SharedCounter* counter = awaited_.load()) wake_sleepers(*counter);
 }
@@ -206,8 +207,8 @@ void ShmTeam::lose(int group_rank, const std::string& why) noexcept {
   look_now();
 }
 
-// Throws if it is no use to wait any longer. A rank that is gone may have done its part before:
-// therefore `missing` is asked again after its state was read.
+// Throws if waiting is useless. A rank that is gone may have done its part before, so `missing` is
+// queried again after its state was read.
 template <class Missing>
 void ShmTeam::look(const Call& call, Missing missing) const {
   if (aborted_.load()) {
@@ -247,7 +248,7 @@ void ShmTeam::look(const Call& call, Missing missing) const {
                 "no sign of " + roster_->names(names), names);
 }
 
-// All ranks see the same postings, so all throw, and blame the same rank: the lowest that differs
+// All ranks see the same postings, so all throw and blame the same rank: the lowest that differs
 // from what most have called (from rank 0, if there is no majority).
 void ShmTeam::check_agreement(const Call& call) const {
   const auto same = [this](int a, int b) {

@@ -1,16 +1,16 @@
 #pragma once
 // The ranks of one host as seen through their shared segment: barriers, what each of them is
-// calling, and whether they still live. Knows nothing of reductions; shm_backend.h moves the bytes.
+// calling, and whether they still live. Does not reduce; shm_backend.h moves the bytes.
 //
 //   enter():    a barrier. Returns when all ranks have entered as often as this one.
 //   exchange(): a barrier at which each rank shows its Posting to all others.
 //
 // Ranks are counted within the team here, from 0; errors name them by their rank in the group. The
-// two differ where the team is but the part of a group that shares a host.
+// two differ if the team is only the part of the group that shares a host.
 //
 // A rank that dies is noticed by its pidfd, one that gives up by its state, within kLook; one that
-// the agent has lost by its word, mostly at once; one that is merely late, by the deadline. All are
-// thrown as Error and name the rank.
+// the agent has lost by the agent's notice, mostly at once; one that is merely late, by the
+// deadline. All are thrown as Error and name the rank.
 //
 // Why a Posting needs no second barrier: there are two sets, used in turn. A rank writes into a set
 // again only after the next exchange's barrier, which no rank enters before it has read the former
@@ -30,22 +30,22 @@
 
 namespace ddprun::worker_sdk {
 
-// What a rank tells the others at the start of an operation.
+// What a rank shows the others at the start of an operation.
 struct Posting {
   Signature what;
   std::uint64_t number = 0;
-  std::uint64_t memory_id = 0;  // Which allocate() the array comes from; 0 for ordinary memory.
-  std::uint64_t offset = 0;     // Of the array in that memory.
-  SegmentName segment = {};     // Of a new allocation.
+  std::uint64_t memory_id = 0;  // The allocate() of the array; 0 for ordinary memory.
+  std::uint64_t offset = 0;     // The array's offset in that memory.
+  SegmentName segment = {};     // For a new allocation.
   std::int32_t error = 0;       // errno, if this rank cannot take part in an allocation.
 };
 
 constexpr std::size_t kSmallBytes = 8 << 10;    // Up to here each rank reduces everything itself.
-constexpr std::size_t kChunkBytes = 512 << 10;  // What a rank stages between two barriers.
-constexpr std::size_t kParcelBytes = 64 << 10;  // What send() stages at once.
+constexpr std::size_t kChunkBytes = 512 << 10;  // Staged by a rank between two barriers.
+constexpr std::size_t kParcelBytes = 64 << 10;  // Staged by send() at once.
 constexpr int kShmRanksMax = 128;
 
-// A parcel of a send() on its way; the first one of each message tells the receiver what it is.
+// A parcel of a send() in transit; the first one of each message describes it to the receiver.
 struct Parcel {
   Signature what;
   std::uint64_t number = 0;
@@ -65,7 +65,7 @@ class ShmTeam {
   // one for a rank that cannot die without this one.
   ShmTeam(std::shared_ptr<const Roster> roster, std::vector<int> members,
           std::shared_ptr<Segment> control, std::vector<UniqueFd> pidfds);
-  ~ShmTeam();  // Tells the others that this rank has left.
+  ~ShmTeam();  // Marks for the others that this rank has left.
 
   static std::size_t control_bytes(int ranks);
 
@@ -78,7 +78,7 @@ class ShmTeam {
 
   void enter(const Call& call);
   void exchange(const Call& call, const Posting& mine);
-  const Posting& posting(int rank) const;  // Of the latest exchange.
+  const Posting& posting(int rank) const;  // In the latest exchange.
   // kSmallBytes that travel with an exchange: filled before it, read after it.
   std::byte* small_of_next() const;
   std::byte* small(int rank) const;
@@ -90,16 +90,16 @@ class ShmTeam {
   // Waits for a counter that `peer` advances.
   void await(const Call& call, SharedCounter& counter, std::uint32_t target, int peer);
 
-  // Whether the process of `rank` is gone, or will be before `patience` is over.
+  // Whether the process of `rank` is gone, or will be within `patience`.
   bool ends(int rank, std::chrono::milliseconds patience) const;
 
-  // Tells the peers, so that they need not wait for this rank, which has thrown `error`.
+  // Ends the peers' waits for this rank, which has thrown `error`.
   void give_up(const Error& error) noexcept;
   void abort() noexcept;
   void lose(int group_rank, const std::string& why) noexcept;
 
-  // Whether waiting begins with spinning: not if the ranks have fewer CPUs than they are, for then
-  // the rank that is waited for may need this very one. Known after the first barrier.
+  // Whether waiting begins with spinning: not if there are fewer CPUs than ranks, as the awaited
+  // rank may then need this CPU. Known after the first barrier.
   bool spins() const { return spin_.limit().count() > 0; }
 
  private:
@@ -126,19 +126,19 @@ class ShmTeam {
   unsigned exchanges_ = 0;
   std::atomic<bool> aborted_{false};
   LostPeer lost_;
-  std::atomic<SharedCounter*> awaited_{nullptr};  // On which this rank sleeps.
+  std::atomic<SharedCounter*> awaited_{nullptr};  // The counter on which this rank sleeps.
 };
 
-// Where things lie in the control segment of n ranks. Only shm_team.cc includes this.
+// The layout of the control segment of n ranks. Only shm_team.cc includes this.
 
 // A rank's own cache lines.
 struct alignas(128) ShmLine {
   SharedCounter entered;             // Barriers.
-  std::atomic<std::int32_t> cpu;     // Where it ran when it entered the latest.
+  std::atomic<std::int32_t> cpu;     // The CPU at its last entry.
   std::atomic<std::uint32_t> state;  // See RankState in shm_team.cc.
 };
 
-// The CPUs that a rank may use, a bit each; none if it could not tell. Written once.
+// The CPUs that a rank may use, one bit per CPU; none if they are unknown. Written once.
 struct alignas(128) ShmCpus {
   std::atomic<std::uint64_t> words[16];
 };
@@ -159,7 +159,7 @@ class ShmLayout {
   constexpr std::size_t mailbox(int from, int to) const {
     return posting(2, 0) + (at(from) * n_ + at(to)) * sizeof(Mailbox);
   }
-  // From here on everything is bytes of arrays.
+  // From here on the segment holds bytes of arrays.
   constexpr std::size_t small(unsigned parity, int r) const {
     return page(posting(2, 0) + n_ * n_ * sizeof(Mailbox)) + (parity * n_ + at(r)) * kSmallBytes;
   }

@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestPause{10};  // Between two questions.
 
-// Of a key that is there.
+// The limit for reading an existing key.
 constexpr milliseconds kAtOnce{1000};
 
 }  // namespace
@@ -93,7 +93,7 @@ constexpr store::StoreLimits kLimits = store::kRankStoreLimits;
 // A rank that holds the lock for longer is stopped.
 constexpr milliseconds kLockPatience{30000};
 
-// The first byte tells our files from others.
+// The first byte identifies our files.
 enum class Record : char { kSet = 'S', kErase = 'E' };
 
 struct Header {
@@ -184,7 +184,8 @@ class FileStore : public Store {
     fail(ErrorKind::timed_out, "wait", "waiting for " + missing);
   }
 
-  // Applies the complete records that were appended since; end_ is after the last of them.
+  // Applies the complete records that were appended since the last call; end_ is after the last of
+  // them.
   void replay() {
     struct stat status {};
     if (::fstat(file_.get(), &status) != 0)
@@ -234,7 +235,7 @@ class FileStore : public Store {
     std::string bytes(sizeof(header), '\0');
     std::memcpy(bytes.data(), &header, sizeof(header));
     bytes.append(key).append(value);
-    // What a dead writer began must not follow our record. To cut off nothing would cost a
+    // A dead writer's incomplete record must not precede ours. Truncating nothing would cost a
     // journal's commit on a busy disk.
     if (size_ > end_ && ::ftruncate(file_.get(), static_cast<off_t>(end_)) != 0) {
       fail(ErrorKind::system, "writing", std::strerror(errno));
@@ -257,7 +258,7 @@ class FileStore : public Store {
   std::mutex mutex_;
   UniqueFd file_;
   store::StoreTable table_{kLimits};
-  std::size_t size_ = 0;  // Of the file, under the lock.
+  std::size_t size_ = 0;  // The file's size, under the lock.
   std::size_t end_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// A store of the program's, of which nothing but answers at once is wanted: some serve one caller
-// at a time, so that one that waits keeps the key from being set. Waiting is repeated asking. Used
-// by groups that are created over such a store.
+// Wraps a store of the program's of which only calls that return at once are used: some serve one
+// caller at a time, so that a waiting call keeps the key from being set. Waiting is repeated
+// polling. Used by groups that are created over such a store.
 
 #include <memory>
 #include <mutex>
@@ -11,13 +11,13 @@
 
 namespace ddprun::worker_sdk {
 
-// From any thread: one at a time is in `inner`.
+// Usable from any thread: one at a time is in `inner`.
 class PolledStore : public Store {
  public:
   // `fence`, if any, ends waits once it is raised.
   PolledStore(std::shared_ptr<Store> inner, std::shared_ptr<RoundFence> fence)
       : keys_(std::make_shared<Keys>(std::move(inner))), fence_(std::move(fence)) {}
-  // The same keys, and another fence.
+  // The same keys, with another fence.
   PolledStore(const PolledStore& other, std::shared_ptr<RoundFence> fence)
       : keys_(other.keys_), fence_(std::move(fence)) {}
 
@@ -39,7 +39,7 @@ class PolledStore : public Store {
   const std::shared_ptr<RoundFence> fence_;
 };
 
-// The same keys as those of `polled`, a PolledStore, with another fence.
+// A store with the keys of `polled`, a PolledStore, and another fence.
 std::shared_ptr<Store> fenced(const Store& polled, std::shared_ptr<RoundFence> fence);
 
 // The store in that file. Without a fence it does its own waiting.

@@ -22,7 +22,8 @@ constexpr store::StoreClientsOptions kOptions{
 constexpr int kBacklog = 1024;
 constexpr int kPauseMs = 50;  // After a failure such as "too many open files".
 constexpr std::chrono::milliseconds kPause(kPauseMs);
-// After that long without a descriptor connections are closed: their ranks shall learn it.
+// After this time without a free descriptor, new connections are closed, so that their ranks
+// notice.
 constexpr std::chrono::milliseconds kTurnAwayAfter(2000);
 constexpr const char* kHosting = "hosting the store";
 
@@ -52,7 +53,7 @@ UniqueFd listen_at(const SocketAddress& address) {
   if (!socket) return {};
   const int on = 1, off = 0;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (address.storage.ss_family == AF_INET6 && !address.is_loopback()) {  // IPv4 comes here, too.
+  if (address.storage.ss_family == AF_INET6 && !address.is_loopback()) {  // Accepts IPv4, too.
     ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
   if (::bind(socket.get(), address.get(), address.size) != 0) return {};
@@ -60,7 +61,7 @@ UniqueFd listen_at(const SocketAddress& address) {
   return socket;
 }
 
-// Debian gives a host's own name the address 127.0.1.1, at which nobody else can reach it.
+// Debian gives a host's own name the address 127.0.1.1, which no other host can reach.
 bool leads_only_here(const std::string& host, const std::vector<SocketAddress>& addresses) {
   if (host == "localhost") return false;
   for (const SocketAddress& address : addresses) {
@@ -124,7 +125,7 @@ void StoreHost::run() {
     std::array<pollfd, 3> entries{{{stop_.get(), POLLIN, 0},
                                    {clients_->descriptor(), POLLIN, 0},
                                    {paused ? -1 : listener_.get(), POLLIN, 0}}};
-    // Nothing to do until a client comes, one sends, or the host ends: no deadline needed.
+    // Waits until a client connects, one sends, or the host ends; needs no deadline.
     if (::poll(entries.data(), entries.size(), paused ? kPauseMs : -1) < 0) {
       if (errno != EINTR && !outlast("poll")) return;
       continue;
@@ -135,7 +136,7 @@ void StoreHost::run() {
   }
 }
 
-// Other hosts cannot be told apart here; of this one's users only our own and root may.
+// Other hosts' users cannot be told apart; of this host's users only our own and root may.
 bool StoreHost::may_use(int connection) {
   const PeerUser user = users_.look_up(connection);
   return user != PeerUser::kOthers && user != PeerUser::kGone;
@@ -153,7 +154,8 @@ void StoreHost::accept_all() {
   }
 }
 
-// After a failed accept: EAGAIN, where nobody waits, and what a client did need no pause.
+// After a failed accept. EAGAIN means that no connection waits; it and clients' errors need no
+// pause.
 void StoreHost::pause_unless_idle() {
   if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
   const bool no_descriptor = errno == EMFILE || errno == ENFILE;
@@ -165,7 +167,8 @@ void StoreHost::pause_unless_idle() {
   paused_until_ = Clock::now() + kPause;
 }
 
-// Waits a moment, for memory is short or descriptors are more than the limit. False: it shall end.
+// Waits a moment, as memory is short or there are more descriptors than the limit. False: the host
+// must end.
 bool StoreHost::outlast(const char* call) {
   complain(call);
   pollfd stop{stop_.get(), POLLIN, 0};

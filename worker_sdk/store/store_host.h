@@ -39,8 +39,8 @@ class StoreHost {
   std::uint16_t port_ = 0;
   PeerUsers users_;
   std::unique_ptr<store::StoreClients> clients_;
-  Clock::time_point paused_until_{};  // Nobody is accepted before.
-  bool said_ = false;                 // That something is short.
+  Clock::time_point paused_until_{};  // Accepts no connection before.
+  bool said_ = false;                 // complain() has reported a shortage.
   Clock::time_point short_since_{};
   SpareDescriptor spare_;
   std::thread thread_;

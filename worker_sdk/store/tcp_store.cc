@@ -18,7 +18,8 @@ using store::encode;
 using store::StoreOp;
 using store::StoreRequest;
 
-// What a server may send as one value: more than ours stores, since PyTorch's may hold larger ones.
+// The longest value that a server may send: more than ours stores, since PyTorch's may hold larger
+// ones.
 constexpr std::size_t kReplyBytesMax = 64 << 20;
 
 std::string list(const std::vector<std::string>& keys) {
@@ -64,7 +65,7 @@ class TcpStore : public Store {
     send({.op = StoreOp::kAdd, .keys = {path(key)}, .number = delta}, "add");
     try {
       return receive<std::int64_t>("add", reply_deadline());
-    } catch (const Error& error) {  // The protocol has no answer for what cannot be added up.
+    } catch (const Error& error) {  // The protocol has no answer if it cannot be added.
       if (error.kind() != ErrorKind::unreachable) throw;
       throw Error(error.kind(), error.where(),
                   error.text() + ", as it also does if \"" + std::string(key) +
@@ -98,7 +99,7 @@ class TcpStore : public Store {
     heeds_ = fence.listen([this] { ::shutdown(alias_.get(), SHUT_RDWR); });
   }
 
-  // A store answers at once whether it has a key. What is no store, or speaks the dialect before
+  // A store answers at once whether it has a key. Another server, or one with the protocol before
   // PyTorch 2.2, does not.
   void greet(milliseconds timeout) {
     const std::string request = encode({.op = StoreOp::kValidate}) +
@@ -122,7 +123,7 @@ class TcpStore : public Store {
     throw_error(ErrorKind::unreachable, "connecting to the store", name_ + why, start);
   }
 
-  // As PyTorch does, so that its clients find our keys.
+  // Like PyTorch, so that its clients find our keys.
   static std::string path(std::string_view key) { return "/" + std::string(key); }
   static std::vector<std::string> paths(const std::vector<std::string>& keys) {
     std::vector<std::string> list;
@@ -144,7 +145,7 @@ class TcpStore : public Store {
                 start);
   }
 
-  // True: cancelled. False: what was waited for came in the last moment.
+  // True: cancelled. False: the keys were set in the last moment.
   bool cancel_wait(const char* operation) {
     send({.op = StoreOp::kCancelWait}, operation);
     const auto deadline = reply_deadline();
@@ -166,7 +167,7 @@ class TcpStore : public Store {
     char bytes[sizeof(Integer)];
     read(bytes, sizeof(bytes), operation, deadline);
     Integer value;
-    static_assert(std::endian::native == std::endian::little);  // As on the wire.
+    static_assert(std::endian::native == std::endian::little);  // Like on the wire.
     std::memcpy(&value, bytes, sizeof(value));
     return value;
   }
@@ -187,7 +188,7 @@ class TcpStore : public Store {
       case IoResult::kClosed: lost(operation);
       case IoResult::kTimedOut: break;
     }
-    socket_.reset();  // A late answer would be taken for the next one.
+    socket_.reset();  // A late answer would be taken for that of the next request.
     throw_error(ErrorKind::timed_out, operation, name_ + " does not answer", start);
   }
 
@@ -208,7 +209,7 @@ class TcpStore : public Store {
   const milliseconds reply_timeout_;
   std::mutex mutex_;
   UniqueFd socket_;
-  UniqueFd alias_;               // Of the same socket.
+  UniqueFd alias_;               // Duplicate of socket_.
   std::shared_ptr<void> heeds_;  // Last: listens until here.
 };
 

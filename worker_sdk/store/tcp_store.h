@@ -15,9 +15,9 @@ struct TcpStoreOptions {
   std::string host;
   std::uint16_t port = 0;
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
-  // How long the server may take to answer what it can answer at once.
+  // How long the server may take for an answer that needs no wait.
   std::chrono::milliseconds reply_timeout = std::chrono::minutes(1);
-  // Ends calls that are under way, and all later ones.
+  // Ends calls in progress, and all later ones.
   std::shared_ptr<RoundFence> fence = nullptr;
 };
 

@@ -24,7 +24,7 @@ void check(std::span<const Buffer> gradients, const ClipOptions& options) {
   }
 }
 
-// Of all |x| ^ norm_type; their maximum for infinity.
+// The sum of all |x| ^ norm_type; their maximum for infinity.
 double total(std::span<const Buffer> gradients, double norm_type) {
   double result = 0;
   for (const Buffer& g : gradients) {
@@ -48,7 +48,7 @@ double clip(std::span<const Buffer> gradients, double total, double max_norm,
                 "; clear error_if_nonfinite to scale by it anyway");
   }
   const double factor = max_norm / (norm + 1e-6);
-  if (factor >= 1) return norm;  // Not if it is a NaN.
+  if (factor >= 1) return norm;  // False for a NaN.
   for (const Buffer& g : gradients) worker_sdk::multiply(g, factor);
   return norm;
 }

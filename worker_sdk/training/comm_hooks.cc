@@ -35,7 +35,7 @@ std::optional<Work> average(ProcessGroup& group, GradientBucket& bucket, int ste
 
 std::optional<Work> nothing(ProcessGroup&, GradientBucket&, int) { return {}; }
 
-// On a GPU by kernels in the program's stream, in which the all_reduce follows them.
+// On a GPU by kernels in the program's stream, followed by the all_reduce.
 class Half final : public CommHook {
  public:
   Half(ProcessGroup& group, DataType type) : CommHook({.name = name_of(type)}), type_(type) {
@@ -73,7 +73,7 @@ class Half final : public CommHook {
     GroupInside::settle(group, traits().name + " of bucket " + std::to_string(bucket.index));
   }
 
-  // What travels is the bucket's state.
+  // The array that travels is the bucket's state.
   Buffer narrow_of(const GradientBucket& bucket) const {
     const auto& memory = std::any_cast<const std::shared_ptr<void>&>(bucket.state);
     return {memory.get(), bucket.flat.count, type_};

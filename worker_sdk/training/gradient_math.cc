@@ -20,7 +20,7 @@ struct Bf16 {
   static Bf16 of(float value) { return {half::f32_to_bf16(value)}; }
 };
 
-// What numbers of type T are computed in.
+// The type in which numbers of type T are computed.
 template <class T>
 struct Wide {
   using type = float;
@@ -105,7 +105,7 @@ void multiply(const Buffer& gradient, double factor) {
 
 bool all_finite(const Buffer& gradient) {
   return with_type(gradient, [&]<class T>(T* data) {
-    // x * 0 is 0, or a NaN for what is not finite: so the loop needs no branch.
+    // x * 0 is 0, or a NaN if x is not finite: so the loop needs no branch.
     using W = typename Wide<T>::type;
     W zero = 0;
     for (std::size_t i = 0; i < gradient.count; ++i) zero += static_cast<W>(data[i]) * W{0};

@@ -1,6 +1,5 @@
 #pragma once
-// What power_sgd.cc has computed between its collectives: on the host, or on the GPU that the
-// arrays are of.
+// The computations of power_sgd.cc between its collectives: on the host, or on the arrays' GPU.
 
 #include <cstdint>
 #include <memory>
@@ -14,12 +13,12 @@ namespace ddprun::worker_sdk {
 struct PowerSgdMatrix {
   Buffer gradient;
   LowRankShape shape;
-  std::size_t p = 0;      // Where its p starts in PowerSgdFactors::sent, in elements.
-  std::size_t q = 0;      // Where its q starts in PowerSgdFactors::q.
-  std::size_t error = 0;  // Where what it lost starts in PowerSgdFactors::error.
+  std::size_t p = 0;      // Start of its p in PowerSgdFactors::sent, in elements.
+  std::size_t q = 0;      // Start of its q in PowerSgdFactors::q.
+  std::size_t error = 0;  // Start of its error in PowerSgdFactors::error.
 };
 
-// What is kept for one bucket.
+// The state that is kept for one bucket.
 struct PowerSgdFactors {
   DataType type = DataType::f32;
   std::vector<PowerSgdMatrix> matrices = {};
@@ -35,14 +34,15 @@ class PowerSgdSteps {
  public:
   virtual ~PowerSgdSteps() = default;
   virtual void plan(PowerSgdFactors& f) = 0;  // Takes the memory that is missing.
-  // Adds what the last step lost, remembers the sum, and fills f.sent. A cold q is drawn by `seed`.
+  // Adds the error of the last step, stores the sum, and fills f.sent. A cold q is drawn from
+  // `seed`.
   virtual void send_p(PowerSgdFactors& f, std::uint64_t seed) = 0;
   virtual void send_q(PowerSgdFactors& f) = 0;  // f.sent holds the averages; fills f.q.
-  virtual void take(PowerSgdFactors& f) = 0;    // So does f.q: into the gradients.
+  virtual void take(PowerSgdFactors& f) = 0;    // f.q holds them, too; writes the gradients.
 };
 
 std::unique_ptr<PowerSgdSteps> power_sgd_on_host(const hooks::PowerSgdOptions& options);
-// Throws Error(unsupported) where the GPU cannot.
+// Throws Error(unsupported) if the GPU cannot.
 std::unique_ptr<PowerSgdSteps> power_sgd_on_device(ProcessGroup& group,
                                                    const hooks::PowerSgdOptions& options);
 

@@ -14,7 +14,7 @@ std::uint64_t splitmix64(std::uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-double uniform(std::uint64_t& state) {  // In (0, 1].
+double uniform(std::uint64_t& state) {  // Result in (0, 1].
   return (static_cast<double>(splitmix64(state) >> 11) + 1) * 0x1p-53;
 }
 

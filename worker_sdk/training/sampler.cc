@@ -19,7 +19,7 @@
 namespace ddprun {
 namespace {
 
-// From the kernel itself: std::random_device would tie the program to the newest C library.
+// From the kernel: std::random_device would tie the program to the newest C library.
 std::uint64_t random_number(const ProcessGroup& group) {
   std::uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) == sizeof number) return number;
