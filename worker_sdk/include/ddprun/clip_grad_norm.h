@@ -28,8 +28,8 @@ struct ClipOptions {
 double clip_grad_norm(std::span<const Buffer> gradients, double max_norm,
                       const ClipOptions& options = {});
 
-/// The same if each rank holds a part of the gradients: computes the norm of all parts. Collective:
-/// one all_reduce of 8 bytes.
+/// Like the above, if each rank holds a part of the gradients: computes the norm of all parts.
+/// Collective: one all_reduce of 8 bytes.
 double clip_grad_norm(ProcessGroup& group, std::span<const Buffer> part, double max_norm,
                       const ClipOptions& options = {});
 

@@ -31,10 +31,10 @@ struct InitOptions {
   int rank = -1;        ///< -1: from the environment.
   int world_size = -1;  ///< -1: from the environment.
   NcclOptions nccl = {};
-  /// After it a rank waits up to 2 s for the word of rank 0, if that has come, who is missing.
+  /// After it a rank waits up to 2 s for rank 0, if that has joined, to name the missing ranks.
   std::chrono::milliseconds init_timeout = std::chrono::minutes(5);
   /// Time limit of one collective, unless the call has its own. On gloo, cpu and nccl the error of
-  /// a time-out may come up to 3 s later: the ranks inquire through the store who is missing.
+  /// a time-out may be up to 3 s later: the ranks find the missing ones through the store.
   std::chrono::milliseconds op_timeout = std::chrono::minutes(10);
 };
 

@@ -50,7 +50,7 @@ struct SyncReport {
   }
 };
 
-/// `data` and `optimizer` are separated from `outside` where they are known, as in PyTorch programs
+/// `data` and `optimizer` are separated from `outside` if they are known, as in PyTorch programs
 /// under `ddprun --report`.
 enum class StepPhase : std::uint8_t { outside, forward, backward, data, optimizer };
 const char* name_of(StepPhase phase) noexcept;
@@ -61,7 +61,7 @@ struct Straggler {
   int steps = 0;  ///< Steps of the window in which this rank came last and the others waited.
   /// Mean over these steps of the median time that the others waited.
   std::chrono::nanoseconds late{0};
-  StepPhase phase = StepPhase::outside;  ///< Where it lost most against the others' median.
+  StepPhase phase = StepPhase::outside;  ///< In which it lost most against the others' median.
   std::int64_t step = 0;                 ///< The worst of these steps, ...
   std::chrono::nanoseconds worst{0};     ///< ... and how long the others waited in it.
 };

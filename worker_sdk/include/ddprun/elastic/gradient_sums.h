@@ -61,7 +61,7 @@ class GradientSums {
     Kind kind = Kind::good;
     std::int64_t note = 0;    ///< The sum of what each rank passed.
     std::int64_t shards = 0;  ///< add() calls of all ranks in this step.
-    std::size_t tensor = 0;   ///< Of `over` and `not_finite`: the first such tensor.
+    std::size_t tensor = 0;   ///< With `over` and `not_finite`: the first such tensor.
   };
   struct Call {
     double divide_by = 1;   ///< The sums are divided by it, rounded once; above 0.
@@ -86,8 +86,8 @@ class GradientSums {
   /// if there is no such memory: exact sums over several hosts are integers from the start. The
   /// pointer keeps the memory alive. Throws Error(bad_argument).
   std::shared_ptr<float> first(std::size_t tensor) const;
-  /// Adds the gradients of one shard: an array for each tensor, empty where it has no gradient. At
-  /// most 2048 shards a step, of all ranks.
+  /// Adds the gradients of one shard: an array for each tensor, empty if it has no gradient. At
+  /// most 2048 shards per step, of all ranks.
   void add(std::span<const std::span<const float>> gradients);
   /// Ends the step: sums over all ranks of `group`, that of use(); the same result on every rank.
   /// `gradients`, an array for each tensor, may be those of the last add(); an empty array is

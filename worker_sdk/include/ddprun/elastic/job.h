@@ -48,15 +48,15 @@ struct JobOptions {
   /// continues without it.
   bool skip_poison = false;
   /// The job computes in no round with fewer ranks. Under a launcher that assigns seats the ranks
-  /// wait for others, with their state; if not enough come within --rdzv-conf join_timeout (10
-  /// min), the run ends with exit code 3. Elsewhere a smaller group is refused. 0: any number will
-  /// do.
+  /// wait for others, with their state; if not enough join within --rdzv-conf join_timeout (10
+  /// min), the run ends with exit code 3. Elsewhere a smaller group is refused. 0: any number of
+  /// ranks.
   int min_world = 0;
   /// Above 0: whenever a multiple of `check_every` steps is committed, and before the functions of
   /// between(), all ranks compare the arrays that they keep; run() throws `mismatch`, which names
   /// array and ranks, on all of them if they differ. Costs one pass over the arrays and an exchange
-  /// of 8 bytes. State kept by functions is not compared, because its bytes may differ where it is
-  /// equal. The same on all ranks.
+  /// of 8 bytes. State kept by functions is not compared, because equal state may have different
+  /// bytes. The same on all ranks.
   std::int64_t check_every = 0;
 };
 
@@ -140,7 +140,7 @@ class Job {
   using Between = std::function<void(ProcessGroup&)>;
 
   /// Reports to the launcher that this worker is ready for a seat, so construct it after slow work.
-  /// Throws Error(bad_environment) if DDPRUN_WORKER_LINK names no link, as where an earlier Job has
+  /// Throws Error(bad_environment) if DDPRUN_WORKER_LINK names no link, as after an earlier Job has
   /// ended, and Error(bad_argument) if this process has another Job that uses the link.
   explicit Job(JobOptions options = {});
   /// If run() has thrown and its steps are not committed, end the process within 10 s, with a code
@@ -159,15 +159,15 @@ class Job {
   /// For state of variable size. `save` is called on the source, `load` on the ranks that receive.
   Job& keep(std::string name, Save save, Load load);
 
-  /// State of which every rank has a part, and one other rank, on another node where there is one,
-  /// a copy: commit() updates the copy. When the ranks change, the parts are redistributed, and
-  /// those of ranks that have gone come from the copies. The result lives as long as the job.
+  /// State of which every rank has a part, and one other rank, on another node if there is one, a
+  /// copy: commit() updates the copy. When the ranks change, the parts are redistributed, and those
+  /// of ranks that have gone are taken from the copies. The result lives as long as the job.
   Sharded& keep_sharded(std::string name, ShardedOptions options);
 
-  /// Declares, before run(), that the kept state comes from a checkpoint after `step` committed
-  /// steps. Without this call the first round begins with the kept state of rank 0. If a later
-  /// run() is for fewer steps, none runs, and rank 0 prints a line that says so. May also be
-  /// called, on all ranks, after run() has thrown `state_lost`; then run() may be called again.
+  /// Declares, before run(), that the kept state is from a checkpoint after `step` committed steps.
+  /// Without this call the first round begins with the kept state of rank 0. If a later run() is
+  /// for fewer steps, none runs, and rank 0 prints a warning. May also be called, on all ranks,
+  /// after run() has thrown `state_lost`; then run() may be called again.
   void resume(std::int64_t step);
 
   /// Calls `body` between steps, whenever a multiple of `every` steps is committed, the last of

@@ -3,7 +3,7 @@
 // includes this): autograd hooks that drive the framework-neutral class.
 //
 // A hook on each parameter's gradient accumulator marks it ready. Gradients accumulate straight
-// into the buckets, as `.grad` is a view of them; where somebody replaced `.grad` (zero_grad() that
+// into the buckets, as `.grad` is a view of them; if `.grad` was replaced (by a zero_grad() that
 // sets gradients to none), the hook copies the gradient and puts the view back.
 //
 // On a GPU the current stream of a hook is the stream in which the gradient accumulator was created
@@ -40,7 +40,8 @@ struct DdpOptions : ddprun::DdpOptions {
 
 namespace detail {
 
-// What hooks and the wrapper share. Hooks hold it weakly, so that a module may outlive its wrapper.
+// Shared by the hooks and the wrapper. Hooks hold it weakly, so that a module may outlive its
+// wrapper.
 class Averager : public std::enable_shared_from_this<Averager> {
  public:
   Averager(ProcessGroup& group, const ::torch::nn::Module& module, const DdpOptions& options)
@@ -56,12 +57,12 @@ class Averager : public std::enable_shared_from_this<Averager> {
     if (options.broadcast_at_start) broadcast_buffers();
   }
 
-  // Puts a hook where none is: everywhere at first (not in the constructor: a hook needs
-  // weak_from_this()), later where a loaded state or set_data() brought a new accumulator.
+  // Installs missing hooks: all of them at first (not in the constructor: a hook needs
+  // weak_from_this()), later those of new accumulators, which a loaded state or set_data() brings.
   void install_hooks() {
     accumulators_.resize(tensors_.size());
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      if (!tensors_[i].requires_grad()) continue;  // There is none; training passes say so.
+      if (!tensors_[i].requires_grad()) continue;  // None to install; training passes report it.
       auto accumulator = ::torch::autograd::impl::grad_accumulator(tensors_[i]);
       if (accumulator == accumulators_[i]) continue;
       auto fired = [weak = weak_from_this(), i](const ::torch::autograd::variable_list& outputs,
@@ -95,7 +96,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   void find_unused(const Result& result) {
     unused_.clear();
     std::vector<at::Tensor> tensors;
-    if (!collect(result, tensors)) return;  // They are found at the end of the pass.
+    if (!collect(result, tensors)) return;  // Gaps are found at the end of the pass.
     const auto nodes = reachable(tensors);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       if (nodes.count(accumulators_[i].get()) == 0) unused_.push_back(i);
@@ -112,14 +113,14 @@ class Averager : public std::enable_shared_from_this<Averager> {
     ddp_.cancel_backward();
   }
 
-  // A backward pass that ended by an exception never came to its end; forget it.
+  // Forgets a backward pass that an exception ended.
   void forget_pass() {
     due_ = false;
     if (!std::exchange(in_pass_, false)) return;
     try {
       ddp_.finish_backward();
     } catch (const Error& e) {
-      if (e.kind() != ErrorKind::bad_argument) throw;  // Of course parameters were missing.
+      if (e.kind() != ErrorKind::bad_argument) throw;  // Parameters are missing, as expected.
     }
   }
 
@@ -151,7 +152,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
     use_current_stream(group_);
     std::vector<Parameter> parameters;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      values_.push_back(tensors_[i].detach().contiguous());  // The same memory, as a rule.
+      values_.push_back(tensors_[i].detach().contiguous());  // Shares the memory, as a rule.
       const at::Tensor numbers = as_real(values_.back());
       parameters.push_back({trained_.name(i), trained_.memory(i, numbers), numbers.sizes().vec()});
     }
@@ -159,7 +160,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
     return parameters;
   }
 
-  // Where the parameters are and what they hold now: loading a state may have moved them.
+  // Updates the parameters' places and values: loading a state may have moved them.
   void refresh_values() {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       values_[i] = tensors_[i].detach().contiguous();
@@ -175,7 +176,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
     }
   }
 
-  // Gradients that were views before become views of where the buckets are now.
+  // Gradients that were views become views of the present buckets.
   void make_views() {
     const std::vector<at::Tensor> before = std::move(views_);
     views_.clear();
@@ -206,7 +207,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   void join_stream() {
     if (!stream_) return;
     put_behind(current_stream(stream_->device()), *stream_);
-    group_.use_stream(native_stream(*stream_));  // SyncBatchNorm uses it in another one meanwhile.
+    group_.use_stream(native_stream(*stream_));  // SyncBatchNorm may have set another one.
   }
 
   void begin_pass() {
@@ -244,12 +245,12 @@ class Averager : public std::enable_shared_from_this<Averager> {
     if (may_miss_ && synchronised) fill_gaps();
   }
 
-  // One without a gradient contributes zeros. Those known before the pass may travel with the first
-  // buckets, so they are cleared before it; the others at its end.
+  // A parameter without a gradient contributes zeros. Gaps known before the pass may travel with
+  // the first buckets, so they are cleared before it; the others at its end.
   void clear_expected_gaps() {
     gap_.assign(tensors_.size(), false);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      if (!arrived_[i]) clear_gap(i);  // Of the pass before: matters for static graphs.
+      if (!arrived_[i]) clear_gap(i);  // From the pass before: matters for static graphs.
     }
     for (const std::size_t i : unused_) clear_gap(i);
   }
@@ -260,7 +261,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
     views_[i].zero_();
   }
 
-  // A gradient that some rank had is everybody's; one that nobody had stays undefined.
+  // All ranks get a gradient that any rank had; one that no rank had stays undefined.
   void fill_gaps() {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       if (gap_[i] && ddp_.used(i)) attach(i);
@@ -284,7 +285,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
   const bool checks_values_;
   const std::vector<at::Tensor>& tensors_ = trained_.tensors();
   std::vector<at::Tensor> values_;
-  std::vector<bool> arrived_;  // In the pass under way or the last one.
+  std::vector<bool> arrived_;  // In the current pass, or in the last one.
   ddprun::DistributedDataParallel ddp_;
   ModuleBuffers buffers_;
   std::vector<at::Tensor> views_;
@@ -292,8 +293,8 @@ class Averager : public std::enable_shared_from_this<Averager> {
   std::vector<std::size_t> unused_;
   std::vector<bool> gap_;  // Had no gradient in this pass, and contributed zeros.
   bool in_pass_ = false;
-  bool due_ = false;  // forward() asks for a synchronised pass, which has not ended yet.
-  std::optional<c10::Stream> stream_;  // Of the pass, on a GPU.
+  bool due_ = false;  // forward() needs a synchronised pass, which has not ended yet.
+  std::optional<c10::Stream> stream_;  // The pass's stream, on a GPU.
 };
 
 }  // namespace detail

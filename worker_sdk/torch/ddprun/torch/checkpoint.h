@@ -50,8 +50,8 @@ struct SavedPieces {
   std::vector<std::shared_ptr<void>> memory;
 };
 
-// From a copy in host memory: this rank's share of a tensor that is trained, which all ranks have
-// alike; of others, such as running averages, rank 0's.
+// Saves from a copy in host memory: for a trained tensor, which is equal on all ranks, this rank's
+// share; for others, such as running averages, rank 0's.
 inline void save_tensor(const ProcessGroup& group, std::string name, const at::Tensor& tensor,
                         SavedPieces& saved) {
   const bool shared = tensor.requires_grad();
@@ -94,7 +94,7 @@ inline std::string load_bytes(const Checkpoint& checkpoint, const std::string& n
   return bytes;
 }
 
-// Of the parameters: who saved an optimizer's state may have had another one.
+// The device of the parameters: the state of an optimizer may have been saved from another one.
 inline at::Device parameters_device(const ::torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) {
     if (!group.params().empty()) return group.params().front().device();
@@ -236,9 +236,10 @@ inline std::optional<std::int64_t> load_latest(ProcessGroup& group, const std::s
   return checkpoint.step();
 }
 
-/// The same where there is no group yet, as before elastic::Job::run(): each process looks into the
-/// folder by itself. Processes that find different checkpoints go on from the newest of them only
-/// in an elastic job, which takes `job.resume(step)`; with fixed ranks use the form with a group.
+/// Like load_latest() above, but without a group, as before elastic::Job::run(): each process reads
+/// the folder itself. Processes that find different checkpoints continue from the newest of them
+/// only in an elastic job, which takes `job.resume(step)`; with fixed ranks use the form with a
+/// group.
 inline std::optional<std::int64_t> load_latest(const std::string& folder,
                                                std::initializer_list<Checkpointed> objects) {
   return ddprun::load_latest(

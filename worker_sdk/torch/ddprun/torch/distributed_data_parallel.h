@@ -58,7 +58,7 @@ class DistributedDataParallel {
     return result;
   }
 
-  /// Not there: ddp(x) prepares the passes as well.
+  /// Not available: ddp(x) prepares the passes as well.
   template <class... Arguments>
   at::Tensor forward(Arguments&&...) {
     static_assert(sizeof...(Arguments) > 1'000'000,

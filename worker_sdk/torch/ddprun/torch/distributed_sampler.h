@@ -94,7 +94,7 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
  private:
   std::size_t length_;
   std::shared_ptr<ddprun::DistributedSampler> shared_;
-  std::optional<std::vector<std::int64_t>> order_;  // Of this copy, since reset().
+  std::optional<std::vector<std::int64_t>> order_;  // For this copy, since reset().
   std::size_t position_ = 0;
 };
 

@@ -37,7 +37,7 @@ inline std::uint64_t hash_of_surroundings() {
 }
 
 inline void seed_generator(std::uint64_t seed) {
-  // Not torch::manual_seed(), which asks for all devices each time.
+  // Not torch::manual_seed(), which queries all devices each time.
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   const std::lock_guard lock(generator.mutex());
   generator.set_current_seed(seed);
@@ -46,7 +46,7 @@ inline void seed_generator(std::uint64_t seed) {
 }  // namespace detail
 
 struct ElasticGradientOptions {
-  std::uint64_t seed = 0;  ///< Of libtorch's generator, seeded again for each shard (dropout).
+  std::uint64_t seed = 0;  ///< For libtorch's generator, seeded again per shard (dropout).
   bool exact = true;       ///< False: f32 sums, whose bits depend on the ranks.
 };
 
@@ -163,14 +163,14 @@ class ElasticGradients {
     return {t.data_ptr<float>(), static_cast<std::size_t>(t.numel())};
   }
 
-  // A tensor in the memory of the sums, which it keeps; undefined where there is none.
+  // A tensor in the memory of the sums, which it keeps; undefined if there is none.
   static at::Tensor view_of(const std::shared_ptr<float>& memory, at::IntArrayRef sizes) {
     if (!memory) return {};
     return ::torch::from_blob(
         memory.get(), sizes, [memory](void*) {}, at::kFloat);
   }
 
-  // libtorch adds up the gradients of the first shard where they are summed over the ranks.
+  // Makes libtorch add up the gradients of the first shard in the memory in which ranks sum them.
   void prepare_gradients(bool first) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       at::Tensor& gradient = parameters_[i].mutable_grad();
@@ -217,7 +217,7 @@ class ElasticGradients {
   struct Computed {
     std::int64_t samples = 0, shards = 0;
   };
-  // By all ranks. Of a smaller last batch some shards may be empty.
+  // The amount of work of all ranks. In a smaller last batch some shards may be empty.
   Computed computed(const elastic::Step& step) const {
     const std::int64_t all = batches_.batch_size(step.number());
     Computed result{all, std::min<std::int64_t>(batches_.shards(), all)};
@@ -263,7 +263,7 @@ class ElasticGradients {
   const GlobalBatches batches_;
   const std::uint64_t seed_;
   GradientSums sums_;
-  std::optional<int> round_;  // For which sums_ has memory.
+  std::optional<int> round_;  // The round for which sums_ has memory.
   bool finite_ = true;
 };
 

@@ -66,7 +66,7 @@ inline void keep(elastic::Job& job, const std::string& name, ::torch::optim::Opt
       });
 }
 
-/// Their indices, in a tensor of i64: for index_select().
+/// The samples' indices in a tensor of i64: for index_select().
 inline at::Tensor indices(const std::vector<Sample>& samples) {
   std::vector<std::int64_t> result;
   for (const Sample& sample : samples) result.push_back(sample.index);

@@ -22,7 +22,7 @@ namespace ddprun::torch {
 
 namespace detail {
 
-// Of each parameter once: two modules may share it.
+// Each parameter's gradient once: two modules may share it.
 inline std::vector<at::Tensor> gradients_in(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& p : each_once(parameters)) {
@@ -35,7 +35,8 @@ inline bool on_host(const std::vector<at::Tensor>& tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.is_cpu(); });
 }
 
-// As ddprun::clip_grad_norm(), by libtorch's kernels. Waits for the device, as it returns the norm.
+// Like ddprun::clip_grad_norm(), by libtorch's kernels. Waits for the device, as it returns the
+// norm.
 inline double clip_by_kernels(const std::vector<at::Tensor>& gradients, double max_norm,
                               const ClipOptions& options) {
   const ::torch::NoGradGuard no_grad;
@@ -54,12 +55,12 @@ inline double clip_by_kernels(const std::vector<at::Tensor>& gradients, double m
            "; clear error_if_nonfinite to scale by it anyway");
   }
   const double factor = max_norm / (norm + 1e-6);
-  if (factor >= 1) return norm;  // Not if it is a NaN.
+  if (factor >= 1) return norm;  // False for a NaN.
   for (at::Tensor g : gradients) g.mul_(factor);
   return norm;
 }
 
-// Multiplies by `inverse` and says whether all were finite. Waits for the device.
+// Multiplies by `inverse` and returns whether all were finite. Waits for the device.
 inline bool unscale_by_kernels(const std::vector<at::Tensor>& gradients, double inverse) {
   const ::torch::NoGradGuard no_grad;
   std::vector<at::Tensor> finite;

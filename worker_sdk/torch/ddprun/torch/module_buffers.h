@@ -1,7 +1,7 @@
 #pragma once
 // A module's buffers (such as the running averages of batch normalisation), packed so that one
-// broadcast for each type and device carries their bytes. Buffers in host memory are sent from
-// there, also on nccl. Used by distributed_data_parallel.h.
+// broadcast per type and device carries their bytes. Buffers in host memory are sent from there,
+// also on nccl. Used by distributed_data_parallel.h.
 
 #include <torch/torch.h>
 
@@ -56,7 +56,7 @@ class ModuleBuffers {
 
  private:
   struct Pack {        // All buffers that share a type and a device.
-    std::string name;  // Of the first.
+    std::string name;  // Name of the first.
     at::Tensor flat;
     std::vector<at::Tensor> tensors;
   };

@@ -35,7 +35,7 @@ class ShardBuffers {
     before_.clear();
     for (const at::Tensor& t : buffers_) before_.push_back(t.detach().clone());
   }
-  /// After a shard's pass: its change times `weight` to changes(), and the buffers as they were.
+  /// After a shard's pass: adds its change times `weight` to changes(), and restores the buffers.
   void take(double weight) {
     const ::torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < buffers_.size(); ++i) {

@@ -43,7 +43,7 @@ inline at::Tensor along_channels(const at::Tensor& per_channel, const at::Tensor
 }
 
 struct BatchStatistics {
-  at::Tensor mean;      // Of each channel over all ranks, f64.
+  at::Tensor mean;      // Per channel over all ranks, f64.
   at::Tensor variance;  // Biased.
   double count = 0;     // Values of one channel, over all ranks.
 };
@@ -77,7 +77,7 @@ inline BatchStatistics gather_statistics(ProcessGroup& group, const at::Tensor& 
   return result;
 }
 
-// Of a backward pass, which may outlive the layer.
+// Held for a backward pass, which may outlive the layer.
 struct HeldGroup : ::torch::CustomClassHolder {
   explicit HeldGroup(std::shared_ptr<ProcessGroup> held) : group(std::move(held)) {}
   std::shared_ptr<ProcessGroup> group;
@@ -185,7 +185,7 @@ class SyncBatchNormImpl : public ::torch::nn::Module {
   at::Tensor batches_;
 };
 
-// What TORCH_MODULE would write, if it worked in a namespace called torch.
+// The same as TORCH_MODULE, which does not work in a namespace called torch.
 class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
  public:
   using ::torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;

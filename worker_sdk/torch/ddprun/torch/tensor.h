@@ -58,7 +58,7 @@ inline Buffer memory_of(const at::Tensor& tensor) {
           data_type_of(tensor.scalar_type())};
 }
 
-// What arithmetic on gradients sees: pairs of numbers for complex ones.
+// The view that arithmetic on gradients uses: pairs of numbers for complex ones.
 inline at::Tensor as_real(const at::Tensor& tensor) {
   return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// One collective of tensors: what it refuses, and in which memory and type the group sees them.
-// Included through ddprun/torch.h; collectives.h and tensor_lists.h use it.
+// One collective of tensors: what it refuses, and the memory and type that the group uses. Included
+// through ddprun/torch.h; collectives.h and tensor_lists.h use it.
 
 #include <torch/torch.h>
 
@@ -76,8 +76,8 @@ class TensorCall {
     return whole;
   }
 
-  /// What the group reduces for a result of read(). Complex numbers of two halves, which the
-  /// library lacks, are pairs.
+  /// The array that the group reduces for a result of read(). Complex numbers of two halves, which
+  /// the library lacks, are pairs.
   Reducible reducible(const at::Tensor& values, ReduceOp op) const {
     const auto type = known_type(values.scalar_type());
     const bool adds = op == ReduceOp::sum || op == ReduceOp::avg;
@@ -118,7 +118,8 @@ class TensorCall {
   const bool on_host_;
 };
 
-// Of a contiguous tensor, for operations that compute nothing: bytes if the type has no name.
+// The buffer of a contiguous tensor, for operations that compute nothing: bytes if the type has no
+// name.
 inline Buffer contents(const at::Tensor& whole) {
   const auto type = known_type(whole.scalar_type());
   if (!type) return {whole.data_ptr(), whole.nbytes(), DataType::u8};

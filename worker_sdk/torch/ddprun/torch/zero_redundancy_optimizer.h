@@ -25,7 +25,7 @@
 namespace ddprun::torch {
 namespace detail {
 
-// By what an optimizer finds the state of a parameter: text in libtorch 1, its address in 2.
+// The key of a parameter's state in an optimizer: text in libtorch 1, its address in 2.
 template <class Key>
 Key state_key(const at::Tensor& parameter) {
   if constexpr (std::is_same_v<Key, std::string>) {
@@ -45,7 +45,7 @@ inline std::string serialised(const ::torch::optim::Optimizer& optimizer) {
   return out.str();
 }
 
-// To `device`: who saved it may have had another one.
+// Loads to `device`: the state may have been saved from another one.
 inline void deserialise(const std::string& bytes, ::torch::optim::Optimizer& optimizer,
                         at::Device device) {
   std::istringstream in(bytes);
@@ -66,7 +66,7 @@ inline void move_states(::torch::optim::Optimizer& from, ::torch::optim::Optimiz
   }
 }
 
-// What broadcast_shares() does for arrays of the host: one broadcast a rank, of contiguous tensors.
+// broadcast_shares() for arrays of the host: one broadcast per rank, of contiguous tensors.
 inline void broadcast_packed(ProcessGroup& group,
                              const std::vector<std::vector<std::size_t>>& shares,
                              const std::vector<at::Tensor>& values) {
@@ -182,7 +182,7 @@ class ZeroRedundancyOptimizer {
 
   void share_values() {
     const ::torch::NoGradGuard no_grad;
-    std::vector<at::Tensor> flat;  // The same memory, but for a parameter of another layout.
+    std::vector<at::Tensor> flat;  // Shares the memory, except for a parameter of another layout.
     std::vector<Buffer> values;
     for (const at::Tensor& p : parameters_) {
       flat.push_back(p.detach().contiguous());
