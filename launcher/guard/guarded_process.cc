@@ -19,7 +19,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kDescriptorGuess = 65536;  // Where the kernel has no close_range.
+constexpr int kDescriptorGuess = 65536;  // If the kernel has no close_range.
 
 void close_on_exec_all_but(const std::vector<int>& kept) {
   if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {
@@ -64,9 +64,9 @@ void drop_handlers() {
   }
 }
 
-// In the child.
+// Runs in the child.
 int become(const GuardedChild& child, const GuardianSetup& setup, pid_t guardian) {
-  ::setpgid(0, 0);  // A terminal's Ctrl-C comes to the guardian alone, which passes it on once.
+  ::setpgid(0, 0);  // A terminal's Ctrl-C reaches the guardian alone, which passes it on once.
   ::signal(SIGTTOU, SIG_IGN);
   if (child.kind == GuardedChild::Kind::kService) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -86,7 +86,7 @@ int become(const GuardedChild& child, const GuardianSetup& setup, pid_t guardian
 }  // namespace
 
 Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSetup& setup) {
-  std::fflush(nullptr);  // Or the child would write it again.
+  std::fflush(nullptr);  // Or the child would write the buffer again.
   const pid_t guardian = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) {
@@ -98,7 +98,7 @@ Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSe
     return errno_failure("starting " + child.name + hint);
   }
   if (pid == 0) ::_exit(become(child, setup, guardian));
-  // It cannot be reaped by anybody else, so the number is still its own.
+  // No other process can reap it, so the number is still its own.
   GuardedProcess process{pid, open_pidfd(pid)};
   if (process.pidfd) return process;
   Failure failure = pidfd_failure("watching " + child.name);

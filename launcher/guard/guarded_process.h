@@ -26,10 +26,10 @@ struct GuardedProcess {
   UniqueFd pidfd;
 };
 
-// What the child must undo of the guardian's own arrangements.
+// The guardian's own settings, which the child must undo.
 struct GuardianSetup {
   sigset_t mask_before{};
-  std::vector<int> own_fds;  // To be closed in a forked child.
+  std::vector<int> own_fds;  // Closed in a forked child.
 };
 
 // Signals must be blocked. The child itself reports a failing exec, which shows as
@@ -41,16 +41,16 @@ Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSe
 inline constexpr std::array kForwarded = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
                                           SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
-// Whether a signal that is ignored when we start stays so: a hang-up under nohup, and what means
-// something to nobody. SIGINT and SIGQUIT are ignored for each background job of a script, which
-// must be possible to end all the same.
+// Whether a signal that is ignored at our start stays ignored: a hang-up under nohup, and signals
+// without a meaning for the run. SIGINT and SIGQUIT are ignored for each background job of a
+// script, which must be possible to end all the same.
 inline bool stays_ignored(int signal) {
   if (signal == SIGINT || signal == SIGQUIT || signal == SIGTERM) return false;
   struct sigaction action {};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Goes with a SIGINT that was queued and means Origin::kNow.
+// The value of a queued SIGINT that means Origin::kNow.
 inline constexpr int kNowValue = 0x6e6f77;
 
 struct ReceivedSignal {
@@ -80,7 +80,7 @@ class GuardianSignals {
     for (const int signal : forwarded) {
       if (!stays_ignored(signal)) ::sigaddset(&handled, signal);
     }
-    chld_before_ = ::signal(SIGCHLD, SIG_DFL);  // Ignored: nobody would learn how children end.
+    chld_before_ = ::signal(SIGCHLD, SIG_DFL);  // Ignored, it would hide how children end.
     ::sigprocmask(SIG_BLOCK, &handled, &before_);
     pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
     fd_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -93,7 +93,7 @@ class GuardianSignals {
   }
 
   int fd() const { return fd_.get(); }
-  const std::optional<Failure>& refused() const { return refused_; }  // Then there is no fd().
+  const std::optional<Failure>& refused() const { return refused_; }  // If set, there is no fd().
   const sigset_t& mask_before() const { return before_; }
 
   ReceivedSignal next() const { return read_signal(fd_.get()); }
@@ -122,7 +122,7 @@ inline void signal_agents(const std::vector<Child>& children, int signal) {
   }
 }
 
-// A second Ctrl-C, to those that have nodes elsewhere. False: there are none.
+// Passes a second Ctrl-C to children that have nodes elsewhere. False: there are none.
 inline bool pass_now_on(const std::vector<Child>& children) {
   bool any = false;
   for (const Child& child : children) {

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 // SIGKILL takes longer only in uninterruptible sleep.
 constexpr std::chrono::seconds kLeaveLimit{2};
-// For nodes elsewhere to end, and for that to be known here.
+// Time for nodes elsewhere to end, and for the news to arrive here.
 constexpr std::chrono::seconds kPassOnLimit{5};
 
 class Guardian {
@@ -75,10 +75,10 @@ class Guardian {
   std::optional<TimePoint> keeper_at_;  // When the next is started, if one was killed.
   std::vector<Child> children_;
   int exit_code_ = 0;
-  bool passed_now_on_ = false;         // A second Ctrl-C, to those that have nodes elsewhere.
-  bool ending_ = false;                // The agents are gone; services are told to end.
-  std::optional<TimePoint> kill_at_;   // What is still there then is killed.
-  std::optional<TimePoint> leave_at_;  // Everything has been killed; what is there then cannot be.
+  bool passed_now_on_ = false;         // A second Ctrl-C, to agents that have nodes elsewhere.
+  bool ending_ = false;                // The agents are gone; services are ending.
+  std::optional<TimePoint> kill_at_;   // Then all that is left is killed.
+  std::optional<TimePoint> leave_at_;  // Everything has been killed; anything left then cannot be.
 };
 
 // A child, or a start that is due: there is something left to guard.
@@ -112,7 +112,7 @@ int Guardian::run() {
   }
   kill_strays();
   if (plan_.tidy_up) plan_.tidy_up();
-  // The keeper stays as long as a process that survives SIGKILL, and removes the cgroup then.
+  // If a process survives SIGKILL, the keeper stays until it is gone, and then removes the cgroup.
   const bool is_empty = !plan_.keeper || agent::remove_cgroup(plan_.keeper->cgroup);
   if (is_empty) keeper_.dismiss();  // Last: we may still be killed.
   if (plan_.ended) plan_.ended(exit_code_);
@@ -187,7 +187,7 @@ std::optional<TimePoint> Guardian::next_deadline() const {
   return next;
 }
 
-// Until a child ends, a signal comes, or something is due.
+// Waits until a child ends, a signal arrives, or an action is due.
 void Guardian::wait() {
   std::vector<pollfd> polls{{signals_.fd(), POLLIN, 0}};
   for (const Child& child : children_) {
@@ -214,7 +214,8 @@ void Guardian::handle_signals() {
   }
 }
 
-// At a terminal. The third time nobody is asked any more.
+// The second Ctrl-C at a terminal is passed to agents that have nodes elsewhere. If there are none,
+// and the third time, everything is killed at once.
 void Guardian::interrupt_again() {
   log::warning("interrupted again: killing everything");
   exit_code_ = exit_code_of_signal(SIGINT);
@@ -234,8 +235,8 @@ void Guardian::reap(Child& child) {
   keeper_.child_ended(pid);
   ChildEnd end{.unseen = lost};
   (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
-  // First the processes, then the words.
-  kill_agent_cgroup(pid);  // In one write, which nothing can fork away from.
+  // First the processes, then the messages.
+  kill_agent_cgroup(pid);  // In one write, so that no fork can escape.
   kill_strays();
   if (plan_.keeper && plan_.keeper->workers) plan_.keeper->workers->forget(pid);
   if (child.is_agent()) return agent_ended(child, pid, end);
@@ -259,7 +260,8 @@ void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
 void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
   // The failure has been printed, and another attempt would fail the same way.
   const bool cannot_recover = end.exit_code == kExitCannotStart;
-  // Without it the nodes can never meet. Later, when it has run before, workers go on without it.
+  // Without this service the nodes can never meet. Later, when it has run before, workers continue
+  // without it.
   const bool never_began = cannot_recover && !child.plan->argv.empty() && child.budget.used() == 0;
   if (never_began && !ending_ && exit_code_ == 0) {
     exit_code_ = kExitCannotStart;

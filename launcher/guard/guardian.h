@@ -1,14 +1,14 @@
 #pragma once
 // The tiny process that the user started: the parent of this node's agents and of the rendezvous
-// daemon, if this node hosts it. It does nothing but watch them, so that there is always somebody
-// left to clean up:
+// daemon, if this node hosts it. It does nothing but watch them, so that a process is always left
+// to clean up:
 //
-//   agent killed     its workers die by PDEATHSIG; what they left comes to us, the sub-reaper,
-//                    and is killed
+//   agent killed     its workers die by PDEATHSIG; their orphans become children of this process,
+//                    the sub-reaper, and are killed
 //   guardian killed  agents see it (ParentWatch) and kill all below them; services die by PDEATHSIG
 //   service killed   started again, a few times a minute
-//   keeper killed    another one is started, which knows the same
-//   both killed      the keeper (keeper.h) kills what is left
+//   keeper killed    another one is started, with the same knowledge
+//   both killed      the keeper (keeper.h) kills the rest
 //
 // SIGTSTP (Ctrl-Z) pauses: the agents stop their workers and go on beating, we stop ourselves;
 // SIGCONT undoes both.
@@ -33,19 +33,19 @@ struct GuardedChild {
                // SIGUSR2, which batch systems send to every process of a step.
   };
   Kind kind = Kind::kAgent;
-  // A service's: what it gets instead of SIGTERM where our agents have left a run that goes on
-  // elsewhere (kExitPreempted, kExitNeverReady).
+  // For a service: sent instead of SIGTERM if our agents have left a run that continues elsewhere
+  // (kExitPreempted, kExitNeverReady).
   int leave_signal = SIGTERM;
   std::string
       name;  // As in "<name> was killed by SIGKILL": "node 1's agent", "the rendezvous daemon".
 
-  // Either a function, run in a fork of ours: what it returns is the exit code. It starts in a
-  // process group of its own, with our signal mask as it was before guard() (but see
-  // takes_signals), and with SIGPIPE and SIGTTOU ignored.
+  // Either a function, run in a fork of ours, which returns the exit code. It starts in a process
+  // group of its own, with our signal mask as it was before guard() (but see takes_signals), and
+  // with SIGPIPE and SIGTTOU ignored.
   std::function<int()> body = {};
 
-  // The body takes signals over by itself: those that we handle stay blocked until it does, and
-  // none is lost.
+  // The body handles signals itself: those that we handle stay blocked until it does, and none is
+  // lost.
   bool takes_signals = false;
 
   // Or a program. argv[0] is a path; `environment` is complete ("NAME=value" each); of our
@@ -54,39 +54,39 @@ struct GuardedChild {
   std::vector<std::string> environment = {};
   std::vector<int> inherited_fds = {};
 
-  // An agent that has others elsewhere: a second Ctrl-C comes to it as Origin::kNow, so that it can
-  // pass it on; it is killed only if it has not ended soon after.
+  // An agent that has nodes elsewhere: it gets a second Ctrl-C as Origin::kNow, so that it can pass
+  // it on; it is killed only if it has not ended soon after.
   bool passes_now_on = false;
 };
 
 // An agent that was killed, or ended in an unknown way, and could give no verdict itself.
 struct AgentKilled {
   const GuardedChild& agent;
-  int exit_code;     // What ddprun ends with.
-  std::string text;  // Says which agent it was, and how it ended.
+  int exit_code;     // The exit code of ddprun.
+  std::string text;  // Names the agent and how it ended.
   bool by_us;        // After a second Ctrl-C at a terminal.
 };
 
 struct GuardianPlan {
   std::vector<GuardedChild> children;  // Started in this order.
-  // Called once the keeper lives and before anything is started: to make what the keeper is to
-  // remove. It may still add children. A failure is logged, and nothing is started.
+  // Called once the keeper lives and before anything is started, to make the things that the keeper
+  // has to remove. It may still add children. A failure is logged, and nothing is started.
   std::function<Result<void>()> prepare = {};
-  // Called once they have all been started, and once all is over, with the result: for what can be
-  // done while they begin, and while the keeper ends.
+  // Called once they have all been started, and once all is over, with the result: for work that
+  // can be done while they begin, and while the keeper ends.
   std::function<void()> started = {};
   // Called with each signal once it has been passed on to the agents.
   std::function<void(int signal)> signalled = {};
   std::function<void(int status)> ended = {};
-  // Called when nothing else is left, before the keeper goes: to remove it all.
+  // Called when nothing else is left, before the keeper ends: to remove everything.
   std::function<void()> tidy_up = {};
   std::function<void(const AgentKilled&)> on_agent_killed = {};
-  int respawns_max = 5;  // Of one service within `respawn_window`.
+  int respawns_max = 5;  // Per service and `respawn_window`.
   std::chrono::milliseconds respawn_window{std::chrono::minutes(1)};
   std::chrono::milliseconds service_grace{
       2000};                         // From SIGTERM to SIGKILL once the agents are gone.
   std::vector<int> also_forwarded;   // Signals beside the usual ones that the agents handle.
-  std::optional<KeeperTask> keeper;  // Absent: nobody cleans up if we die together with an agent.
+  std::optional<KeeperTask> keeper;  // Absent: nothing cleans up if we die together with an agent.
 };
 
 // Starts the children and returns when all agents are gone and nothing else is left. The result is

@@ -1,6 +1,6 @@
 #pragma once
-// What the guardian decides, without the processes: how often a service is started again, when a
-// signal means "now", and which exit code the whole of ddprun ends with. Pure.
+// The decisions of the guardian, without the processes: how often a service is started again, when
+// a signal means "now", and the exit code of the whole of ddprun. Pure.
 
 #include <chrono>
 #include <deque>
@@ -15,23 +15,23 @@ namespace ddprun::launcher {
 struct ChildEnd {
   int exit_code = 0;  // Meaningful when signal == 0.
   int signal = 0;
-  bool unseen = false;  // Somebody else has reaped it: a failure, for all that we know.
+  bool unseen = false;  // Reaped by other code: counts as a failure, as its end is unknown.
 };
 
-// 128 + n for signal n, as a shell has it.
+// 128 + n for signal n, like in a shell.
 int exit_code_of(const ChildEnd& end);
 
-// Whether a service has ended because nothing was left to do, as the daemon with its last run. Of
-// an end that was not seen nobody knows that.
+// Whether a service has ended because it had no work left, like the daemon with its last run. False
+// for an end that was not seen.
 bool is_done(const ChildEnd& end);
 
 // "was killed by SIGKILL", "exited with code 3".
 std::string describe(const ChildEnd& end);
 
-// What is said when somebody has killed the agent `name`, or when we have after a second Ctrl-C.
+// The message when the agent `name` was killed, by others or by us after a second Ctrl-C.
 std::string agent_killed(const std::string& name, int pid, const ChildEnd& end, bool by_us);
 
-// What is said when somebody has killed the keeper.
+// The message when the keeper was killed.
 std::string keeper_killed(int pid, bool another_comes);
 
 // At most `per_window` new starts in any `window`; the first at once, then after 0.2 s, 0.4 s, ...
@@ -39,7 +39,7 @@ class RespawnBudget {
  public:
   RespawnBudget(int per_window, Duration window) : per_window_(per_window), window_(window) {}
 
-  // The service has died. When to start it again; nothing once the budget is used up.
+  // The service has died. Returns when to start it again; std::nullopt once the budget is used up.
   std::optional<TimePoint> died(TimePoint now);
   int used() const {
     return static_cast<int>(starts_.size());
@@ -51,11 +51,11 @@ class RespawnBudget {
   std::deque<TimePoint> starts_;
 };
 
-// Who a signal is from.
+// The source of a signal.
 enum class Origin {
   kProcess,   // Some process called kill().
-  kTerminal,  // Somebody pressed Ctrl-C, Ctrl-\ or Ctrl-Z.
-  kNow,       // Our own kind, for somebody who pressed Ctrl-C twice at another terminal.
+  kTerminal,  // The user pressed Ctrl-C, Ctrl-\ or Ctrl-Z.
+  kNow,       // Queued by ddprun after two Ctrl-C at another terminal.
 };
 
 // Which signal means "kill everything now": the second Ctrl-C or Ctrl-\ at a terminal. Signals that

@@ -25,13 +25,14 @@
 
 namespace ddprun::launcher {
 
-// Agents of --local-nodes, and the daemon: one that has no place here would outlive the launcher.
+// Agents of --local-nodes, and the daemon: a process without a place here would outlive the
+// launcher.
 constexpr int kChildrenMax = 1024 + 8;
 
 struct SharedPids {
   struct Process {
     std::atomic<int> pid;
-    std::atomic<std::uint64_t> start;  // Tells it from a later process of the same number.
+    std::atomic<std::uint64_t> start;  // Differs from that of a later process with the same number.
   };
   std::array<Process, kChildrenMax> processes;
 };
@@ -42,7 +43,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr Milliseconds kAgentMoment = 40ms;  // An agent that lives needs less to clean up and end.
-constexpr int kPauseMaxMs = 16;              // Between two looks at all processes.
+constexpr int kPauseMaxMs = 16;              // Between two scans of all processes.
 constexpr Milliseconds kKillLimit = 2s;      // Longer only in uninterruptible sleep.
 
 int kill_marked_once(const std::string& mark) {
@@ -57,7 +58,7 @@ int kill_marked_once(const std::string& mark) {
   return killed;
 }
 
-// Whether nobody may know what is in its environment: a setuid program's.
+// Whether its environment must not be read: a setuid program's.
 bool is_hidden(int pid) {
   return ::access(("/proc/" + std::to_string(pid) + "/environ").c_str(), R_OK) != 0 ||
          agent::read_proc_file("/proc/" + std::to_string(pid) + "/environ").empty();
@@ -68,14 +69,14 @@ std::vector<agent::FamilyMember> all_processes() {
   for (const int pid : agent::numbered_entries("/proc")) {
     const agent::ProcStat stat = agent::read_proc_stat(pid);
     const bool dead = stat.state == 'Z' || stat.state == 'X';
-    if (stat.state == '?' || pid == ::getpid()) continue;  // It has gone.
+    if (stat.state == '?' || pid == ::getpid()) continue;  // The process has gone.
     all.push_back({pid, stat.parent, stat.group, stat.session, stat.started, dead});
   }
   return all;
 }
 
-// Where /proc is mounted with hidepid, other users' processes, as a setuid program's is, are not in
-// it; that they lead their sessions the kernel says all the same.
+// If /proc is mounted with hidepid, it does not list other users' processes, such as those of
+// setuid programs. The kernel still reports whether they lead their sessions.
 int kill_unlisted(const std::vector<agent::FamilyHead>& heads,
                   const std::vector<agent::FamilyMember>& all) {
   int killed = 0;
@@ -101,7 +102,7 @@ int kill_families_once(const agent::WorkerRoster& workers) {
   return killed;
 }
 
-// One look may miss a process that was forked behind it; the next finds it.
+// A scan may miss a process that was forked behind it; the next one finds it.
 int kill_until_none(const std::function<int()>& kill_once, std::chrono::milliseconds limit) {
   const auto until = Clock::now() + limit;
   int killed = 0, pause = 1;
@@ -112,7 +113,7 @@ int kill_until_none(const std::function<int()>& kill_once, std::chrono::millisec
   return killed;
 }
 
-// Agents find out themselves that the guardian is gone; those that stand still are killed.
+// Agents notice by themselves that the guardian is gone; stopped ones are killed.
 void end_agents(const SharedPids& agents) {
   std::vector<UniqueFd> held;
   for (const auto& agent : agents.processes) {
@@ -138,9 +139,9 @@ void clean_up(const KeeperTask& task, const SharedPids& agents) {
   end_agents(agents);
   if (task.workers) kill_families(*task.workers, kKillLimit);
   if (!task.cgroup.empty())
-    agent::kill_cgroup(task.cgroup);  // What a stopped agent's workers did since.
+    agent::kill_cgroup(task.cgroup);  // What a stopped agent's workers have started since.
   kill_marked(task.mark, kKillLimit);
-  // What was killed leaves it only when it has really ended.
+  // A killed process leaves the cgroup only when it has really ended.
   const auto until = Clock::now() + kKillLimit;
   while (!agent::remove_cgroup(task.cgroup) && Clock::now() < until) ::poll(nullptr, 0, 2);
   for (const std::string& folder : task.folders) {
@@ -152,7 +153,7 @@ void clean_up(const KeeperTask& task, const SharedPids& agents) {
   }
 }
 
-// A process in uninterruptible sleep ends whenever its disk answers.
+// A process in uninterruptible sleep ends when its disk answers.
 void wait_until_empty(const std::string& cgroup) {
   const UniqueFd events(::open((cgroup + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
   pollfd changed{events.get(), POLLPRI, 0};
@@ -165,7 +166,7 @@ void wait_until_empty(const std::string& cgroup) {
   }
 }
 
-// In the child. Holds none of the guardian's descriptors: whoever reads its output must see its
+// Runs in the child. Holds none of the guardian's descriptors: readers of its output must see its
 // end.
 [[noreturn]] void keep(const KeeperTask& task, const SharedPids& agents, int guardian) {
   ::setsid();
@@ -186,7 +187,7 @@ void wait_until_empty(const std::string& cgroup) {
   ::_exit(0);
 }
 
-// The child has its name from the beginning, however late it first runs.
+// The child has its name from the beginning, even if it first runs late.
 pid_t fork_named(const char* name) {
   char own[16] = {};
   ::prctl(PR_GET_NAME, own);

@@ -1,6 +1,6 @@
 #pragma once
-// Temporary folders of a run, which are gone with it: the launcher removes them, the keeper if the
-// launcher is killed. Used by main.cc.
+// Temporary folders of a run: the launcher removes them at its end, the keeper if the launcher is
+// killed. Used by main.cc.
 
 #include <string>
 #include <vector>
@@ -12,19 +12,19 @@ namespace ddprun::launcher {
 class ScratchFolder {
  public:
   enum class Use {
-    kFiles,  // Under TMPDIR, or /tmp where that is missing, read-only or full, or in memory.
-    kState,  // Rather under XDG_RUNTIME_DIR, which nobody tidies up.
+    kFiles,  // Under TMPDIR, or /tmp if that is missing, read-only or full, or in memory.
+    kState,  // Rather under XDG_RUNTIME_DIR, which is not cleaned.
   };
-  // `name` and a random number. Nothing is made yet.
+  // `name` and a random number. Creates nothing yet.
   ScratchFolder(const std::string& name, Use use);
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
-  // Where it might be; the keeper has to know before it is.
+  // Its possible places; the keeper has to know them before it exists.
   const std::vector<std::string>& places() const { return places_; }
   Result<void> make();  // Warns once in a program if only memory (/dev/shm) is left.
   const std::string& path() const { return path_; }  // Empty before it is made.
-  void remove();                                     // With all in it.
+  void remove();                                     // With its content.
 
  private:
   std::vector<std::string> places_;
@@ -34,7 +34,7 @@ class ScratchFolder {
 // Each of them, with all in it.
 void remove_places(const std::vector<std::string>& places);
 
-// What a run may need.
+// The folders that a run may need.
 struct RunFolders {
   ScratchFolder state{"ddprun-", ScratchFolder::Use::kState};   // The hosted daemon's journal.
   // Workers' error files, the agents' sockets, and what these leave at their end.
@@ -42,7 +42,7 @@ struct RunFolders {
   ScratchFolder report{"ddprun_report_", ScratchFolder::Use::kFiles};
   ScratchFolder ranks{"ddprun_ranks_", ScratchFolder::Use::kFiles};  // Sockets of the workers.
 
-  std::vector<std::string> places() const;  // Of all of them.
+  std::vector<std::string> places() const;  // Of all folders.
   void remove();
 };
 

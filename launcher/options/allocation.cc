@@ -8,20 +8,20 @@
 namespace ddprun::launcher {
 namespace {
 
-// Below Linux's ephemeral ports, so that nothing else is there by chance; one job and step keeps to
-// one of them, and its neighbours on the same host to others.
+// Below Linux's ephemeral ports, so that no other program uses them by chance. A job and step
+// always gets the same port, and its neighbours on the same host get others.
 constexpr int kPortsFirst = 29'400;
 constexpr int kPorts = 3'200;
 constexpr int kStepsApart = 16;
-// Where else to meet if something is there all the same: another job whose number differs by 200, a
-// service. Prime, so that neighbours in one sequence are not neighbours in another.
+// Further ports, tried if the first is taken all the same: by a job whose number differs by 200, or
+// by a service. Prime, so that neighbours in one sequence are not neighbours in another.
 constexpr int kMorePorts = 3;
 constexpr int kPortStride = 577;
 
 constexpr int kNumberMax = 2'147'483'647;
 
-// Slurm's numbers for what is no step of tasks: salloc's interactive shell, the batch script, what
-// an administrator adopts. A program in there has to start a step of tasks by srun.
+// Slurm's numbers for steps without tasks: salloc's interactive shell, the batch script, processes
+// that an administrator adopts. A program in there has to start a step of tasks by srun.
 constexpr std::int64_t kSpecialStepFirst = 4'294'967'290;
 
 bool in_task_step(const Environment& environment) {
@@ -78,7 +78,7 @@ void want_one_a_node(Variables& variables, int here, const std::string& starter,
       "its own: --standalone");
 }
 
-// "2(x3),1": the largest of them.
+// The largest number in a list such as "2(x3),1".
 int most_tasks(std::string_view text) {
   int most = 0;
   while (!text.empty()) {
@@ -149,7 +149,7 @@ Result<Allocation> read_kubernetes(const Options& options, const Environment& en
   return found;
 }
 
-// The user says by flags that the scheduler is not to be asked, or leaves nothing to ask it.
+// Whether flags exclude the scheduler, or leave nothing to read from it.
 bool is_said(const Options& options) {
   if (options.standalone || options.local_nodes || !options.hosts.empty() ||
       !options.host_discovery.empty()) {
@@ -174,7 +174,7 @@ Result<std::optional<Allocation>> read_allocation(const Options& options,
   };
   if (is_indexed_job(options, environment)) return some(read_kubernetes(options, environment));
   if (is_said(options)) return std::optional<Allocation>();
-  // mpirun inside a Slurm job may have been started by srun: whoever is nearer to us counts.
+  // mpirun inside a Slurm job may have been started by srun: the launcher nearest to us counts.
   if (!value_of(environment, "OMPI_COMM_WORLD_SIZE").empty())
     return some(read_open_mpi(environment));
   if (!value_of(environment, "MPI_LOCALNRANKS").empty()) return some(read_hydra(environment));
@@ -200,7 +200,8 @@ std::optional<Failure> what_is_missing(const Allocation& found, const Options& o
                "--rdzv-conf auth=none");
 }
 
-// The batch script itself, on the first node: whoever forgets srun gets one node of the many.
+// A warning in the batch script itself, on the first node: without srun the run gets one node of
+// the many.
 std::string forgotten_srun(const Options& options, const Environment& environment) {
   const auto nodes = environment.find("SLURM_JOB_NUM_NODES");
   if (nodes == environment.end() || in_task_step(environment)) return "";
@@ -240,7 +241,7 @@ Options completed(Options options, const Allocation& allocation) {
   options.node_names = allocation.hosts;
   const bool place_is_ours = !options.rdzv_endpoint && !options.master_addr;
   if (!options.nnodes) options.nnodes = NodeRange{allocation.nodes, allocation.nodes};
-  const bool has_seat = allocation.node_rank < options.nnodes->max;  // Else a spare.
+  const bool has_seat = allocation.node_rank < options.nnodes->max;  // Else it is a spare.
   if (!options.node_rank && has_seat) options.node_rank = allocation.node_rank;
   if (!options.rdzv_id && !allocation.run_id.empty()) options.rdzv_id = allocation.run_id;
   if (place_is_ours) options.rdzv_endpoint = allocation.endpoint;
@@ -249,7 +250,7 @@ Options completed(Options options, const Allocation& allocation) {
   if (at_first_node && !options.rdzv_conf.is_host) {
     options.rdzv_conf.is_host = allocation.node_rank == 0;
   } else if (options.rdzv_endpoint && !options.rdzv_backend) {
-    options.rdzv_backend = RdzvBackend::kC10d;  // Whose address it is hosts, whatever its rank.
+    options.rdzv_backend = RdzvBackend::kC10d;  // The address's owner hosts, whatever its rank.
   }
   return options;
 }

@@ -9,13 +9,13 @@
 namespace ddprun::launcher {
 namespace {
 
-// Where the words of a value come from.
+// The source of the words for a value.
 enum class Source {
-  kNone,   // It may be anything.
+  kNone,   // Any value; no words.
   kFiles,  // "@file"
   kDirs,   // "@dir"
-  kHosts,  // "@hosts": a list of them, with commas.
-  kList,   // ",a b": a list of these words, with commas.
+  kHosts,  // "@hosts": a comma-separated list of hosts.
+  kList,   // ",a b": a comma-separated list of these words.
   kWords,  // One of these words.
 };
 
@@ -40,7 +40,7 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
 
 using Kind = Flag::Kind;
 
-// Of `ddprun doctor`, which are others; launcher/doctor reads them.
+// The flags of `ddprun doctor`, which are others; launcher/doctor reads them.
 constexpr Flag kDoctorFlags[] = {
     {"", "hosts", '\0', Kind::kValue, "HOST[:N],...", "@hosts", "Check these hosts by ssh"},
     {"", "ssh", '\0', Kind::kValue, "COMMAND", "", "ssh command for --hosts"},
@@ -54,7 +54,7 @@ constexpr Flag kDoctorFlags[] = {
     {"", "help", 'h', Kind::kPrint, "", "", "Print help"},
 };
 
-// "--log-dir|--log_dir", "--tee|-t": a pattern of the shell's `case`.
+// A pattern for the shell's `case`: "--log-dir|--log_dir", "--tee|-t".
 std::string bash_pattern(const Flag& flag) {
   std::string pattern = "--" + std::string(flag.name);
   if (underscored(flag.name) != flag.name) pattern += "|--" + underscored(flag.name);
@@ -94,7 +94,7 @@ constexpr std::string_view kBashHead =
     case ${COMP_WORDS[i]} in
 )";
 
-// What stands behind PROGRAM is PROGRAM's.
+// Words behind PROGRAM are PROGRAM's.
 constexpr std::string_view kBashProgram = R"(
         [[ ${COMP_WORDS[i+1]} == = ]] && ((++i))
         ((++i))
@@ -108,7 +108,7 @@ constexpr std::string_view kBashProgram = R"(
     :) COMPREPLY=(); return ;;
 )";
 
-// What stands behind the word doctor.
+// The words behind `doctor`.
 std::string bash_doctor() {
   std::string cases, flags;
   for (const Flag& flag : kDoctorFlags) {
@@ -164,7 +164,7 @@ std::string zsh_action(const Flag& flag) {
   return "(" + words_of(flag) + ")";
 }
 
-// One spelling of a flag; `before` is "!" for those that are understood and not offered.
+// One spelling of a flag; `before` is "!" for spellings that are understood, but not offered.
 std::string zsh_spec(const Flag& flag, const std::string& spelled, std::string_view before) {
   std::string spec = "    '" + std::string(before) + spelled;
   const bool is_long = spelled.starts_with("--");
@@ -213,8 +213,8 @@ std::string tcsh_action(const Flag& flag) {
   }
 }
 
-// tcsh has one line for it all: what follows a flag that has words, then the flags themselves, and
-// those that only doctor has.
+// tcsh has one line for everything: the words behind flags that have them, then the flags
+// themselves, and those that only doctor has.
 std::string tcsh_script() {
   std::string names, words;
   std::vector<Flag> flags(all_flags().begin(), all_flags().end());

@@ -13,11 +13,11 @@
 namespace ddprun::launcher {
 namespace {
 
-// Of one run, or of one node: as a default for all of them they can only do harm.
+// Flags for one run, or for one node: as a default for all of them they could only do harm.
 constexpr std::array<std::string_view, 5> kOfOneRun = {"dry-run", "node-rank", "local-addr",
                                                        "print-completion", "rdzv-id"};
 
-// Other variables that say the same as a flag.
+// Other variables with the meaning of a flag.
 struct SameAs {
   std::string_view flag;
   std::string_view variable;
@@ -110,7 +110,7 @@ Result<Config> read_config_file(const std::string& path, const Environment& envi
   if (path.empty()) return Config();
   const bool named = !value_of(environment, "DDPRUN_CONFIG").empty();
   std::ifstream in(path, std::ios::binary);
-  // Nobody has to have one, nor a home that this user may look into.
+  // The file is optional, and the user may have no readable home.
   if (!in && !named) return Config();
   std::string text(kConfigBytesMax + 1, '\0');
   if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -142,8 +142,8 @@ std::string explained(const std::string& error, const Config& config,
   return error;
 }
 
-// --rdzv-conf k=v,k=v: parse_rdzv_conf of read_options.h. torchrun hands unknown keys on in
-// silence, so that a mistyped join_timeout waits ten minutes; here every key is known or refused.
+// --rdzv-conf k=v,k=v: parse_rdzv_conf of read_options.h. torchrun passes unknown keys on silently,
+// so that a mistyped join_timeout waits ten minutes; here every key is known or refused.
 
 namespace {
 
@@ -230,7 +230,7 @@ Result<void> read_word(std::string_view key, std::string_view value, RdzvConf& c
   } else if (key == "store_type") {
     if (value != "tcp") return bad_value(key, value, "the store is always tcp");
   } else if (key == "use_libuv") {
-    // Says how PyTorch's own server would read its sockets. There is none here; nothing changes.
+    // Selects how PyTorch's own server reads its sockets. It is not used here, so nothing changes.
   } else {
     const std::string meant = did_you_mean(key, kKeys);
     const std::string unknown = "unknown key '" + std::string(key) + "'";
@@ -253,10 +253,11 @@ Result<void> read_pair(std::string_view key, std::string_view value, RdzvConf& c
   return read_word(key, value, conf, torchrun);
 }
 
-// The daemon is told when a node is lost and derives the beats from that; an interval that the user
-// gave is turned around. torchrun calls a node lost after keep_alive_max_attempt missed beats.
+// The daemon gets the time-out for lost nodes and derives the interval of the beats from it; an
+// interval that the user gave is converted into a time-out. torchrun regards a node as lost after
+// keep_alive_max_attempt missed beats.
 std::optional<Milliseconds> implied_timeout(const RdzvConf& conf, const TorchrunKeys& torchrun) {
-  constexpr int kBeatsInTimeout = 4;  // As rendezvous/protocol/wire.h's.
+  constexpr int kBeatsInTimeout = 4;  // Like rendezvous/protocol/wire.h's.
   if (torchrun.keep_alive_interval || torchrun.keep_alive_attempts) {
     const Milliseconds interval = torchrun.keep_alive_interval.value_or(Milliseconds(5'000));
     return interval * torchrun.keep_alive_attempts.value_or(3);

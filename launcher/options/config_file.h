@@ -1,7 +1,7 @@
 #pragma once
-// ~/.config/ddprun/config: defaults of flags, one "flag = value" a line. Pure but for
-// read_config_file(). Called by main.cc, which treats what it says as PET_* variables that nobody
-// has set: the command line and the environment win.
+// ~/.config/ddprun/config: defaults of flags, one "flag = value" per line. Pure but for
+// read_config_file(). Called by main.cc, which treats the entries as PET_* variables that are not
+// set: the command line and the environment win.
 
 #include <map>
 #include <string>
@@ -19,7 +19,7 @@ struct Config {
     int line = 0;
   };
   std::string file;                                   // For errors.
-  std::map<std::string, Entry, std::less<>> entries;  // By dashed name.
+  std::map<std::string, Entry, std::less<>> entries;  // Keys are dashed names.
 };
 
 // A failure names file and line: "FILE:3: unknown flag 'nnode'; did you mean nnodes?".
@@ -30,10 +30,10 @@ Result<Config> parse_config(std::string_view text, const std::string& file);
 std::string config_path(const Environment& environment);
 Result<Config> read_config_file(const std::string& path, const Environment& environment);
 
-// `environment` with PET_* for what the file says and the environment does not.
+// `environment` with PET_* variables for entries of the file that the environment does not set.
 Environment with_config(Environment environment, const Config& config);
 
-// `error` of parse(), with file and line where it speaks of a variable that only the file has set.
+// `error` of parse(), with file and line if it is about a variable that only the file has set.
 std::string explained(const std::string& error, const Config& config,
                       const Environment& environment);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The table of all flags: what the parser, the help text, the shell completion, the PET_* variables
-// and the "did you mean" of errors have in common. Pure.
+// The table of all flags, used by the parser, the help text, the shell completion, the PET_*
+// variables and the "did you mean" of errors. Pure.
 
 #include <span>
 #include <string>
@@ -19,9 +19,9 @@ struct Flag {
   std::string_view name;   // Dashed, without the leading "--".
   char letter;             // '\0': none.
   Kind kind;
-  std::string_view value;    // What the value is called in the help; empty for switches.
+  std::string_view value;    // The value's name in the help; empty for switches.
   std::string_view choices;  // For shell completion: words with spaces between them, behind a comma
-                             // if several may be given; "@file", "@dir", "@hosts"; or none.
+                             // if several may be given; "@file", "@dir", "@hosts"; or empty.
   std::string_view help;     // One line, with the default in brackets.
 };
 

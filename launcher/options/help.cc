@@ -47,7 +47,7 @@ namespace {
 constexpr std::size_t kHelpColumn = 39;
 constexpr std::size_t kColumns = 100;
 
-// What most command lines are made of; the others are in `--help all` and the manual page.
+// The flags of most command lines; the others are in `--help all` and the manual page.
 constexpr std::string_view kUsedMost[] = {"standalone",     "nnodes",
                                           "nproc-per-node", "local-nodes",
                                           "hosts",          "node-rank",

@@ -1,5 +1,5 @@
 #pragma once
-// What ddprun prints about itself, made from the table of flags. Pure; called by parse().
+// The help texts of ddprun, made from the table of flags. Pure; called by parse().
 
 #include <string>
 #include <string_view>
@@ -9,15 +9,15 @@ namespace ddprun::launcher {
 
 // "did you mean ...": finds the known word that a mistyped one was most likely meant to be. Pure.
 
-// The word of `known` that `word` abbreviates or nearly spells; empty if none is near enough to be
-// named without seeming silly. '-' and '_' count as the same letter.
+// The word of `known` that `word` abbreviates or nearly spells; empty if none is near enough for a
+// sensible suggestion. '-' and '_' count as the same letter.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
-// "; did you mean NAME?" or nothing: the end of an error about an unknown name.
+// "; did you mean NAME?" or an empty text: the end of an error about an unknown name.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);
 
 enum class Flags {
-  kUsedMost,  // --help: those that most command lines are made of.
+  kUsedMost,  // --help: the flags of most command lines.
   kAll,       // --help all.
 };
 std::string help_text(Flags which);  // At most 100 columns wide.

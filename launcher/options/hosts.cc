@@ -42,7 +42,7 @@ std::string padded(std::uint32_t value, std::size_t width) {
   return text.size() < width ? std::string(width - text.size(), '0') + text : text;
 }
 
-// "01-03" or "7": its numbers, each as wide as the first one was written.
+// Adds the numbers of "01-03" or "7", each as wide as the first one was written.
 Result<void> add_range(std::string_view range, Names& numbers) {
   const std::size_t dash = range.find('-');
   const auto first = number_of(range.substr(0, dash));
@@ -83,7 +83,7 @@ Result<Names> combined(const Names& stems, const Names& ends) {
   return names;
 }
 
-// One name with its brackets, taken off the front of `text`.
+// Takes one name with its brackets off the front of `text`.
 Result<Names> take_item(std::string_view& text) {
   const std::string_view whole = text;
   Names names = {""};
@@ -131,11 +131,11 @@ namespace {
 
 constexpr std::size_t kHostsMax = 4'096;  // ssh connections from one machine.
 
-// PYTHONPATH, NCCL_DEBUG, ...: what training reads, and nothing that is this machine's own.
+// PYTHONPATH, NCCL_DEBUG, ...: read by training, and not specific to this machine.
 constexpr std::array<std::string_view, 8> kCarried = {"NCCL_", "GLOO_",  "TORCH", "OMP_",
                                                       "CUDA_", "PYTHON", "UCX_",  "DDPRUN_"};
 
-// Said anew for each node, or no business of theirs.
+// Given to each node with its own value, or used by the launcher alone.
 constexpr std::string_view kOfTheLauncher[] = {"--hosts",
                                                "--host-discovery",
                                                "--host-discovery-period",
@@ -201,7 +201,7 @@ Result<HostEntry> parse_host(std::string_view text) {
     if (!is_user_name(host.user)) return usage("the text before the @ is not a user name");
     text.remove_prefix(at + 1);
   }
-  const Result<Endpoint> place = parse_endpoint(text);  // Its port is our number of workers.
+  const Result<Endpoint> place = parse_endpoint(text);  // The port is our number of workers.
   if (!place || place->host.starts_with('-')) {
     return usage("give HOST, HOST:WORKERS or USER@HOST, separated by commas");
   }
@@ -293,7 +293,7 @@ std::vector<std::string> node_argv(const Options& options, const HostsMeeting& m
 
 std::vector<std::string> carried_environment(const Options& options,
                                              const Environment& environment) {
-  std::vector<std::string> entries = {"DDPRUN_CONFIG="};  // What it said is in the flags by now.
+  std::vector<std::string> entries = {"DDPRUN_CONFIG="};  // The flags contain its values by now.
   for (const auto& [name, value] : environment) {
     if (is_carried(options, name)) entries.push_back(name + "=" + value);
   }

@@ -1,5 +1,5 @@
-// argv -> flag names and raw texts: the only file that knows CLI11. What the texts mean is
-// read_options.cc.
+// argv -> flag names and raw texts: the only file that uses CLI11. read_options.cc interprets the
+// texts.
 
 #include "launcher/options/options.h"
 
@@ -19,7 +19,7 @@ namespace ddprun::launcher {
 namespace {
 
 // CLI11 takes "[a,b]" for a list and "--flag=" for a flag without its value. A byte that no
-// argument holds, put behind those and taken off again, keeps it from looking.
+// argument contains, appended to those and removed again, prevents that.
 constexpr char kGuard = '\x01';
 
 std::string guarded(const std::string& argument) {
@@ -44,7 +44,7 @@ void declare(CLI::App& app) {
   }
 }
 
-// What those who know mpirun, accelerate, deepspeed or srun type here once.
+// Suggests our flag for a flag of mpirun, accelerate, deepspeed or srun.
 std::string habit_of_others(std::string_view flag) {
   struct Habit {
     std::string_view theirs, ours;
@@ -85,7 +85,7 @@ Failure unknown_option(std::string_view argument) {
   return usage("unknown option " + name + (meant.empty() ? "; see ddprun --help all" : meant));
 }
 
-// CLI11 says only that something is missing; what it was stands last on the command line.
+// CLI11 reports only that something is missing; the flag is the last word of the command line.
 Failure incomplete(const CLI::ParseError& error, std::string_view last_argument) {
   for (const Flag& flag : all_flags()) {
     const std::string letter = {'-', flag.letter};
@@ -124,7 +124,7 @@ Result<std::string> expanded(const std::string& argument) {
   return usage("option " + typed + " is ambiguous: " + names + "?");
 }
 
-// What CLI11 did not take: the program, and all after it.
+// The words that CLI11 did not take: the program, and all after it.
 Result<std::vector<std::string>> take(CLI::App& app, const std::vector<std::string>& words) {
   std::vector<std::string> backwards(words.rbegin(), words.rend());
   try {

@@ -1,11 +1,9 @@
 #pragma once
-// Everything a user can tell ddprun, typed and checked one value at a time. What the values mean
-// together (who hosts, who joins, what contradicts what) is plan.h's business. main.cc calls
-// parse() first of all.
+// All options of a user, parsed and checked one value at a time. Their combined meaning (who hosts,
+// who joins, what contradicts what) is plan.h's. main.cc calls parse() first of all.
 //
-// A value comes from the command line, else from torchrun's PET_<NAME> variable, else it is absent
-// or has the default given here. "Absent" is kept where plan.h must know whether the user said it.
-// Pure.
+// A value is from the command line, else from torchrun's PET_<NAME> variable, else it is absent or
+// has the default given here. "Absent" is kept if plan.h must know whether the user gave it. Pure.
 
 #include <chrono>
 #include <csignal>
@@ -33,13 +31,14 @@ inline constexpr int kMinRanksMax = 1'000'000;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
-// Empty where it is not set.
+// Empty if it is not set.
 inline std::string value_of(const Environment& environment, std::string_view name) {
   const auto found = environment.find(name);
   return found == environment.end() ? "" : found->second;
 }
 
-// The run starts with `max` nodes, or with `min` once the last call is over. One number means both.
+// The run starts with `max` nodes, or with `min` once the last call is over. One number stands for
+// both.
 struct NodeRange {
   int min = 1;
   int max = 1;
@@ -49,9 +48,9 @@ struct NodeRange {
 struct WorkerCount {
   enum class Kind {
     kNumber,  // Exactly `number`.
-    kAuto,    // One for each GPU; without GPUs, one for each CPU.
-    kGpu,     // One for each GPU, and an error where there is none.
-    kCpu,     // One for each CPU this process may run on.
+    kAuto,    // One per GPU; without GPUs, one per CPU.
+    kGpu,     // One per GPU, and an error if there is none.
+    kCpu,     // One per CPU that this process may run on.
   };
   Kind kind = Kind::kNumber;
   int number = 1;
@@ -72,7 +71,7 @@ struct Endpoint {
 // "host:port", with brackets around an IPv6 address, without the port if there is none.
 std::string to_string(const Endpoint& endpoint);
 
-// One of --hosts.
+// An entry of --hosts.
 struct HostEntry {
   std::string name;            // A name or an address.
   std::string user;            // Empty: ssh's choice.
@@ -93,9 +92,9 @@ struct RdzvConf {
   std::optional<Milliseconds> last_call_timeout;   // How long MIN nodes wait for more of them.
   std::optional<Milliseconds> close_timeout;       // How long the end of the run may take.
   std::optional<Milliseconds> heartbeat_timeout;   // A node silent for so long is lost.
-  std::optional<Milliseconds> standstill_timeout;  // One that stands still for so long is lost too.
+  std::optional<Milliseconds> standstill_timeout;  // Also lost: a node that stands still so long.
   std::optional<Milliseconds> heartbeat_interval;  // Sets heartbeat_timeout if that is absent.
-  std::optional<Milliseconds> read_timeout;        // How long one answer of the daemon may take.
+  std::optional<Milliseconds> read_timeout;        // Time limit for one answer of the daemon.
   std::optional<Milliseconds> fence_timeout;       // A node without the daemon stops its workers.
   std::optional<bool> is_host;                     // This node hosts the endpoint, or never does.
   bool authenticated = true;                       // auth=none: no token, no TLS.
@@ -106,17 +105,17 @@ struct RdzvConf {
 
 enum class Talk {
   kQuiet,    // Warnings and errors.
-  kNormal,   // And what is being waited for.
-  kVerbose,  // And every decision.
+  kNormal,   // Also what is being waited for.
+  kVerbose,  // Also every decision.
 };
 
 enum class Preflight {
   kOff,   // Nothing is checked.
-  kFast,  // Beside the start; what is wrong is logged.
+  kFast,  // Beside the start; problems are logged.
   kFull,  // Before the node joins; one that is unfit does not.
 };
 
-// One option as the user gave it, so that the line to paste on another machine can repeat it.
+// One option as the user gave it, for the line to paste on another machine.
 struct GivenOption {
   std::string flag;                  // Its dashed name: "--nproc-per-node".
   std::optional<std::string> value;  // Absent for a switch.
@@ -132,20 +131,20 @@ struct Options {
   std::optional<int> node_rank;
   bool standalone = false;
   std::optional<int> local_nodes;
-  std::vector<HostEntry> hosts;  // Not empty: this ddprun starts one on each of them by ssh.
-  std::vector<std::string> host_discovery;  // Not empty: the same, on hosts that this lists.
+  std::vector<HostEntry> hosts;             // Not empty: this ddprun starts one per host by ssh.
+  std::vector<std::string> host_discovery;  // Not empty: the same, for the hosts that this lists.
   Milliseconds host_discovery_period{5'000};
   std::vector<std::string> ssh = {"ssh"};  // The command, in words.
   std::vector<std::string> env;            // Names of variables to carry there.
-  std::vector<std::string> node_names;     // By node rank, if the scheduler says so.
-  std::string scheduler_step;  // What it started and may end together with this node (wire.h).
-  std::string scheduler;  // Who started this node and the others (allocation.h); empty: nobody.
+  std::vector<std::string> node_names;     // By node rank, if the scheduler provides them.
+  std::string scheduler_step;              // Started, and perhaps ended, with this node (wire.h).
+  std::string scheduler;                   // What started all nodes (allocation.h); may be empty.
 
   // How the nodes find each other.
   std::optional<Endpoint> rdzv_endpoint;
   std::vector<Endpoint> other_endpoints;  // Given after it: daemons that stand by for each other.
-  // Where else the daemon may be on that host, for its port was derived from a scheduler's numbers
-  // and may be taken: the node that hosts takes the first that is free.
+  // Further ports of the daemon on that host, for its port was derived from a scheduler's numbers
+  // and may be taken: the node that hosts uses the first free one.
   std::vector<std::uint16_t> derived_ports;
   std::optional<RdzvBackend> rdzv_backend;
   std::optional<std::string> rdzv_id;
@@ -157,7 +156,7 @@ struct Options {
 
   // When something fails.
   int max_restarts = 0;
-  int spares = 0;     // Workers a node that wait for the seat of another.
+  int spares = 0;     // Workers per node that wait for a seat.
   int min_ranks = 0;  // No round has fewer; 0: any number.
   std::chrono::milliseconds shutdown_timeout{30'000};
   agent::StallPolicy stalls;
@@ -165,13 +164,13 @@ struct Options {
   std::optional<std::uint64_t> chaos_seed;  // DDPRUN_CHAOS_SEED.
   std::optional<std::string> error_file;
   std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // Never empty.
-  std::vector<int> preempt_signals;  // The node leaves the run where it repeats nothing.
+  std::vector<int> preempt_signals;  // On these the node leaves when no work is lost.
 
   // The program.
   bool module = false;     // program is a Python module: python3 -u -m program.
   bool no_python = false;  // program is executed as it is, even if its name ends in .py.
   bool run_path = false;   // program is a file for Python's runpy.run_path.
-  bool use_env = true;     // Else --local-rank=N comes first, as torch.distributed.launch had it.
+  bool use_env = true;     // Else --local-rank=N comes first, like in torch.distributed.launch.
   std::string role = "default";
   bool virtual_local_rank = false;
   bool oversubscribe_gpu = false;  // Several ranks a GPU.
@@ -179,21 +178,21 @@ struct Options {
   agent::NumaBinding numa_binding = agent::NumaBinding::kNone;
   std::optional<int> omp_num_threads;  // 0: as many as the worker has cores.
   std::string program;
-  std::vector<std::string> program_arguments;  // As they were typed, whatever they look like.
+  std::vector<std::string> program_arguments;  // As typed, also if they look like flags.
 
   // Output.
   std::optional<std::string> log_dir;
   agent::OutputChoice output;
   agent::LineFormat log_format = agent::LineFormat::kText;
   bool fold_lines = false;
-  bool report = false;  // End with a table of where the time of this node's ranks went.
-  std::optional<std::string> report_html;  // Of all ranks, as a page.
+  bool report = false;  // At the end, print where the time of this node's ranks was spent.
+  std::optional<std::string> report_html;  // For all ranks, as a page.
   Talk talk = Talk::kNormal;
   Preflight preflight = Preflight::kOff;
   bool dry_run = false;
 };
 
-// Those that end this node's part in the run, at once or soon.
+// The signals that end this node's part in the run, at once or soon.
 std::vector<int> handled_signals(const Options& options);
 
 // --help, --version, --print-completion: text for standard output; the program then ends with code

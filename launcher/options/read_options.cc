@@ -18,7 +18,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Nobody types more; a list from a script that went wrong is refused before it is all read.
+// More than a user would type; a list from a faulty script is refused before it is read in full.
 constexpr std::size_t kListItemsMax = kLocalWorkersMax;
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -75,7 +75,7 @@ bool is_host_text(std::string_view host) {
   if (host.find(':') == std::string_view::npos) return is_name(host);
   const std::size_t zone = host.find('%');
   const std::string number(host.substr(0, zone));
-  if (number.find('\0') != std::string::npos) return false;  // Its end, to inet_pton().
+  if (number.find('\0') != std::string::npos) return false;  // inet_pton() would stop there.
   in6_addr address;
   return inet_pton(AF_INET6, number.c_str(), &address) == 1 &&
          (zone == std::string_view::npos || is_name(host.substr(zone + 1)));
@@ -279,7 +279,7 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
 // configuration.
 Result<std::vector<std::string>> parse_words(std::string_view text) {
   std::vector<std::string> words;
-  std::optional<std::string> word;  // That has begun.
+  std::optional<std::string> word;  // The word in progress.
   char quote = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char letter = text[i];
@@ -340,7 +340,7 @@ Result<bool> parse_switch(std::string_view text) {
 
 namespace {
 
-// `text` in quotes as part of an error: one line, not endless, nothing that a terminal would obey.
+// `text` in quotes as part of an error: one line, not too long, without control characters.
 std::string shown(std::string_view text) {
   constexpr std::size_t kShownMax = 80;
   return "'" + plain_line(first_columns(text, kShownMax)) +
@@ -352,7 +352,8 @@ Result<int> threads_or_auto(std::string_view text) {
   return number ? number : Result<int>(usage("give auto, or a whole number from 1 to 4096"));
 }
 
-// Hands each option to its parser and keeps the first failure: a list of reads stays a list.
+// Passes each option to its parser and keeps the first failure, so that callers need no checks
+// between reads.
 class Reader {
  public:
   Reader(const RawOptions& raw, const Environment& environment)
@@ -382,8 +383,7 @@ class Reader {
     }
   }
 
-  // A default from a variable that is not one of PET_*, where neither the flag nor its PET_* is
-  // given.
+  // A default from a variable that is not one of PET_*, if neither the flag nor its PET_* is given.
   template <class Target, class Parser>
   void read_variable(std::string_view variable, std::string_view flag, Target& target,
                      const Parser& parser) {
@@ -392,7 +392,7 @@ class Reader {
     }
   }
 
-  // The same for a variable that stands for no flag; whether it was set.
+  // The same for a variable without a flag; returns whether it was set.
   template <class Target, class Parser>
   bool read_lone_variable(std::string_view variable, Target& target, const Parser& parser) {
     const std::string given = value_of(environment_, variable);
@@ -403,7 +403,7 @@ class Reader {
     return false;
   }
 
-  // From a variable that is not set: never run it all here.
+  // An empty value may be from a variable that is not set: never run everything here instead.
   void refuse_empty(const std::string& flag, const std::string& cure) {
     if (!raw_.values.contains(flag) || !raw_.values.at(flag).empty()) return;
     fail("--" + flag + " is empty: " + cure + ", or leave the flag out to run on this machine");
@@ -540,7 +540,7 @@ void read_program(Reader& reader, Options& options) {
   if (options.module && options.run_path) {
     reader.fail("--module and --run-path exclude each other: one takes a name, the other a file");
   }
-  // Accepted so that command lines written for torchrun work; there is nothing for them to change.
+  // Accepted so that command lines written for torchrun work; they change nothing here.
   std::optional<Milliseconds> interval;
   reader.read("monitor-interval", interval, parse_seconds);
   std::optional<int> method;
@@ -572,7 +572,7 @@ void read_output(Reader& reader, Options& options) {
   reader.read_switch("verbose", verbose);
   reader.read_switch("quiet", quiet);
   if (verbose && quiet) reader.fail("--verbose and --quiet exclude each other");
-  // torchrun's events are what its agents and workers have come to: so are our decisions.
+  // torchrun's events report the states of its agents and workers, as our decisions do.
   enum class Handler { kNull, kConsole };
   std::optional<Handler> events;
   reader.read("event-log-handler", events,

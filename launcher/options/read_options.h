@@ -11,10 +11,10 @@
 
 namespace ddprun::launcher {
 
-// The text of one option -> its typed value. Each parser's failure says only what is allowed
+// The text of one option -> its typed value. The failure of a parser only describes what is allowed
 // ("give N or MIN:MAX, ..."); options.cc puts the flag and the offending text before it. Pure.
 
-// What kBadOption says: a sentence for whoever typed it.
+// A kBadOption failure: a sentence for the user.
 Failure usage(std::string sentence);
 
 Result<int> parse_integer(std::string_view text, int min, int max);
@@ -25,22 +25,23 @@ Result<std::uint16_t> parse_port(std::string_view text);        // 0..65535; 0 i
 Result<Endpoint> parse_endpoint(std::string_view text);         // "host", "host:1", "[::1]:1"
 Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);  // "a:1,b:2"
 Result<Milliseconds> parse_seconds(std::string_view text);             // "30", "0.25"
-Result<Milliseconds> parse_some_seconds(std::string_view text);        // The same, but 0.
-Result<Milliseconds> parse_chaos(std::string_view text);               // The same, but no storm.
+Result<Milliseconds> parse_some_seconds(std::string_view text);        // More than 0.
+Result<Milliseconds> parse_chaos(std::string_view text);               // At least 0.1.
 Result<std::uint64_t> parse_seed(std::string_view text);
 Result<StreamMap> parse_stream_map(std::string_view text);              // "3", "0:1,11:2"
 Result<agent::LogRotation> parse_rotation(std::string_view text);       // "100M", "64K:9"
 Result<std::vector<std::string>> parse_needles(std::string_view text);  // "a,b"; ",," is a comma
 Result<std::vector<int>> parse_local_ranks(std::string_view text);      // "0,3"
 Result<std::vector<int>> parse_signals(std::string_view text);          // "SIGTERM,SIGUSR1"
-// "ssh -p 2222", "ssh -o 'ProxyCommand=nc %h %p'": words of a shell, with its quotation marks.
+// Splits "ssh -p 2222" or "ssh -o 'ProxyCommand=nc %h %p'" into the words of a shell, with its
+// quotation marks.
 Result<std::vector<std::string>> parse_words(std::string_view text);
 Result<std::vector<std::string>> parse_variable_names(std::string_view text);  // "HOME,LANG"
 Result<std::string> parse_preload(std::string_view text);  // "auto", "torch,numpy"; "off": empty
 Result<bool> parse_switch(std::string_view text);          // "0", "1", "true", "false"
 Result<RdzvConf> parse_rdzv_conf(std::string_view text);   // "join_timeout=5,auth=none"
 
-// A command line taken apart, nothing understood yet.
+// A command line, split but not interpreted.
 struct RawOptions {
   std::map<std::string, std::string, std::less<>> values;  // By dashed name; a switch is "true".
   std::vector<std::string> rest;                           // The program and all after it.

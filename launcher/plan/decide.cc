@@ -159,7 +159,7 @@ Result<std::vector<std::string>> resolve_program(const Options& options) {
   return agent::resolve_command(request, context, files);
 }
 
-// The MachineFacts, with the one name looked up that they depend on.
+// The MachineFacts, with the one name resolved on which they depend.
 MachineFacts facts_for(const Options& options, const Environment& environment) {
   MachineFacts facts = gather_facts(environment);
   if (const std::string name = name_to_resolve(options); !name.empty()) {

@@ -1,6 +1,6 @@
 #pragma once
-// Options and this machine -> a LaunchPlan. Looks at the file system, the interfaces, the GPUs and
-// the name service; starts nothing. Called by run/launch.cc.
+// Options and this machine -> a LaunchPlan. Reads the file system, the interfaces, the GPUs and the
+// name service; starts nothing. Called by run/launch.cc.
 
 #include <memory>
 #include <string>
@@ -13,18 +13,18 @@
 
 namespace ddprun::launcher {
 
-// Opens the endpoint where this node hosts it, and says how the daemon behind it is started.
+// Opens the endpoint if this node hosts it, and describes how its daemon is started.
 
-// The listening socket outlives the daemon: whoever connects while a killed daemon is being
-// replaced is served by the next one.
+// The listening socket outlives the daemon: clients that connect while a killed daemon is being
+// replaced are served by the next one.
 struct HostedEndpoint {
   UniqueFd listening;
   UniqueFd token_file;        // A memory file; none with auth=none.
-  std::string only_run = {};  // The daemon serves this run alone; empty: all that come.
+  std::string only_run = {};  // The daemon serves only this run; empty: all runs.
 };
 
-// Listens. Where the port is taken and the plan allows it, changes the plan: another port, or
-// joining whoever is there, in which case nothing is returned.
+// Listens. If the port is taken and the plan allows it, changes the plan: to another port, or to
+// joining the present owner, and then returns null.
 Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
                                                       const std::string& token);
 

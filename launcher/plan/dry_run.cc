@@ -25,7 +25,8 @@ std::string range_text(int first, int count) {
   return count == 1 ? start : start + "-" + std::to_string(first + count - 1);
 }
 
-// The rank among the nodes of the node `index` of this machine; nothing until all have met.
+// The node rank of the node `index` of this machine; std::nullopt if it is unknown before all have
+// met.
 std::optional<int> node_rank_of(const RendezvousPlan& plan, int index) {
   if (plan.nnodes.max == 1) return 0;
   if (plan.local_nodes > 1) return plan.others_may_come ? std::nullopt : std::optional(index);
@@ -61,7 +62,7 @@ std::string node_line(const std::optional<int>& node_rank, const std::string& wh
          padded(workers_text(std::to_string(workers)) + " ", 14) + ranks + "\n";
 }
 
-// Of all nodes if the scheduler named them, else of those of this machine.
+// Names all nodes if the scheduler gave their names, else those of this machine.
 std::string nodes_text(const LaunchPlan& run) {
   std::string text;
   const auto& names = run.options.node_names;
@@ -97,9 +98,9 @@ agent::RankFacts facts_of(const LaunchPlan& run, int node_rank, int local_rank) 
   return facts;
 }
 
-using Column = std::vector<std::string>;  // One value a worker.
+using Column = std::vector<std::string>;  // One value per worker.
 
-// What the workers of a node get besides our own environment.
+// The variables of the workers of a node in addition to our own environment.
 std::map<std::string, Column> given_to_workers(const LaunchPlan& run,
                                                const agent::Environment& parent,
                                                const std::optional<int>& node) {
@@ -121,7 +122,7 @@ std::map<std::string, Column> given_to_workers(const LaunchPlan& run,
   }
   if (!run.plan.store_port) given["MASTER_PORT"] = {"(a free port)"};
   if (const auto ras = given.find("NCCL_RAS_ADDR"); ras != given.end()) {
-    ras->second = {"localhost:(a port of the run's own)"};  // It follows from the others.
+    ras->second = {"localhost:(a port of the run's own)"};  // Derived from other variables.
   }
   if (node) return given;
   for (const char* name : {"RANK", "ROLE_RANK", "GROUP_RANK", "MASTER_ADDR"})

@@ -1,5 +1,6 @@
 #pragma once
-// What make_plan() knows of this machine, and what a host's name or address means on it. Pure.
+// The facts about this machine that make_plan() uses, and the meaning of a host's name or address
+// on it. Pure.
 
 #include <string>
 #include <string_view>
@@ -14,10 +15,10 @@ struct MachineFacts {
       endpoint_addresses;             // Of name_to_resolve(); empty if it was not looked up.
   bool token_in_environment = false;  // DDPRUN_TOKEN is set and not empty.
   std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
-  bool in_pod = false;  // Of Kubernetes, where what is printed goes to the log alone.
+  bool in_pod = false;  // In Kubernetes, where output goes only to the log.
 };
 
-bool is_any_address(std::string_view host);  // All interfaces, as a server says it.
+bool is_any_address(std::string_view host);  // "All interfaces", in a server's notation.
 bool has_address(const MachineFacts& facts, std::string_view address);
 bool names_this_machine(std::string_view host, const MachineFacts& facts);
 

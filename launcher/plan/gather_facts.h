@@ -1,6 +1,6 @@
 #pragma once
-// Asks this machine for the MachineFacts that make_plan() needs. Looks nothing up on the network:
-// decide.cc resolves name_to_resolve(), with a deadline, and fills in endpoint_addresses.
+// Collects the MachineFacts of this machine that make_plan() needs. Looks nothing up on the
+// network: decide.cc resolves name_to_resolve(), with a deadline, and fills in endpoint_addresses.
 
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ struct ifaddrs;
 namespace ddprun::launcher {
 
 // Addresses of interfaces that are up, IPv4 before IPv6, without loopback and link-local ones;
-// those of bridges that containers and virtual machines use come last.
+// those of bridges for containers and virtual machines are last.
 std::vector<std::string> addresses_of(const ifaddrs* list);
 MachineFacts gather_facts(const Environment& environment);
 

@@ -1,6 +1,6 @@
 #pragma once
-// All that is decided before anything is started: what --dry-run shows, and what a run carries out.
-// Made by decide.h. Pure.
+// All decisions before anything is started: shown by --dry-run, carried out by a run. Made by
+// decide.h. Pure.
 
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ namespace ddprun::launcher {
 
 // By worker of this machine, through its local nodes.
 struct Placement : agent::WorkerPlacement {
-  std::vector<std::string> gpus = {};  // For people: "GPU 3 (0000:3b:00.0, NUMA node 1)".
+  std::vector<std::string> gpus = {};  // To show: "GPU 3 (0000:3b:00.0, NUMA node 1)".
 };
 
 struct LaunchPlan {
@@ -22,7 +22,7 @@ struct LaunchPlan {
   std::string host_name;
   std::string run_id;
   std::vector<std::string> command;  // argv[0] resolved.
-  int local_world_size = 1;          // Workers a node.
+  int local_world_size = 1;          // Workers per node.
   Placement placement;
 };
 

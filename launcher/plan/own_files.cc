@@ -28,7 +28,7 @@ NcclProfilePlan plan_nccl_profile(const Environment& environment, const std::str
   const std::string ignored = ": there will be no profile, though DDPRUN_NCCL_PROFILE is set";
   const std::string other = value_of(environment, kNcclPluginVariable);
   if (!other.empty()) {
-    if (other.ends_with(kNcclPluginFile)) return {};  // Of a ddprun around this one.
+    if (other.ends_with(kNcclPluginFile)) return {};  // Set by a ddprun around this one.
     return {.warning =
                 std::string(kNcclPluginVariable) + " names another profiler, " + other + ignored};
   }

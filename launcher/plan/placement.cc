@@ -20,7 +20,8 @@ std::vector<agent::Gpu> visible_gpus() {
                               visible ? std::optional<std::string>(visible) : std::nullopt);
 }
 
-// With as many workers as GPUs each is to have one; a number of workers may use none.
+// If there are as many workers as GPUs, each gets one; a number of workers may also mean to use
+// none.
 bool means_gpus(const Options& options, const std::vector<agent::Gpu>& gpus) {
   const std::string count = to_string(options.nproc_per_node);
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -39,7 +40,7 @@ std::string gpu_text(std::size_t index, const agent::Gpu& gpu) {
   return text + ")";
 }
 
-// Which GPU each worker uses: the one of its local rank, or by turns.
+// Assigns a GPU to each worker: the one of its local rank, or in turns.
 void place_on_gpus(const Options& options, const std::vector<agent::Gpu>& gpus, int workers,
                    int local_nodes, Placement& placement, std::vector<int>& numa_nodes) {
   DDPRUN_ASSERT(!options.oversubscribe_gpu || !gpus.empty());
@@ -71,7 +72,7 @@ Result<void> bind_to_processors(const Options& options, const std::vector<int>& 
   const int by_quota = quota ? static_cast<int>(*quota / static_cast<double>(bound->size()))
                              : std::numeric_limits<int>::max();
   for (const std::vector<int>& own : *bound) {
-    // Those who have the same processors share them.
+    // Workers with the same processors share them.
     const std::vector<int>& processors = own.empty() ? all : own;
     const auto sharers = static_cast<int>(std::count(bound->begin(), bound->end(), own));
     const int threads = std::min(agent::count_cores(*machine, processors) / sharers, by_quota);

@@ -1,6 +1,6 @@
 #pragma once
-// Where the workers of this machine run: on which processors, on which GPU, with how many threads.
-// Called by decide.cc; node.cc and --dry-run use what comes of it.
+// The places of the workers of this machine: processors, GPU, number of threads. Called by
+// decide.cc; node.cc and --dry-run use the result.
 
 #include <string>
 
@@ -11,7 +11,7 @@ namespace ddprun::launcher {
 
 Result<Placement> place_workers(const Options& options, int workers_per_node, int local_nodes);
 
-// Where GPUs are in MIG mode, what that means for the workers; empty: none is. `slices`: that they
+// If GPUs are in MIG mode, what that means for the workers; empty: none is. `slices`: how many they
 // may use.
 std::string slices_text(const Placement& placement, int slices);
 

@@ -67,7 +67,7 @@ struct Choice {
   IfTaken if_taken;
 };
 
-// Somebody else can come, or an endpoint is named: host or join?
+// If other nodes can join, or an endpoint is named: host or join?
 Choice host_or_join(const Options& options, const MachineFacts& facts) {
   const std::optional<bool> is_host = options.rdzv_conf.is_host;
   if (!options.other_endpoints.empty()) return {Mode::kJoin, IfTaken::kFail};
@@ -161,8 +161,7 @@ void choose_ports(const Options& options, RendezvousPlan& plan) {
   }
 }
 
-// Port 0 of an endpoint on this machine is torchrun's way to say "alone, and choose the port
-// yourself".
+// Port 0 of an endpoint on this machine is torchrun's way to request a run alone, with any port.
 bool asks_for_any_port_here(const Options& options) {
   return options.rdzv_endpoint && options.rdzv_endpoint->port == std::uint16_t{0} &&
          is_loopback(options.rdzv_endpoint->host);
@@ -305,7 +304,7 @@ Failure missing_token(const Endpoint& endpoint, bool in_pod) {
 
 namespace {
 
-// What is true of this node only, or is said by the endpoint that the line names.
+// Flags for this node only, and flags that the endpoint in the line replaces.
 constexpr std::string_view kOfThisNode[] = {
     "--standalone",  "--node-rank",   "--rdzv-endpoint", "--rdzv-backend", "--local-addr",
     "--master-addr", "--master-port", "--local-nodes",   "--token-file",   "--dry-run"};

@@ -1,12 +1,12 @@
 #pragma once
 // Options and facts about this machine -> what this ddprun does: run alone, host the endpoint, or
-// join one. Pure: no socket is opened here. decide.cc gathers the MachineFacts,
-// run/launch.cc carries the RendezvousPlan out and prints paste_line().
+// join one. Pure: no socket is opened here. decide.cc gathers the MachineFacts, run/launch.cc
+// carries the RendezvousPlan out and prints paste_line().
 //
-//   nobody else can come (--standalone, or nnodes MAX <= --local-nodes, without an endpoint)
+//   no other node can join (--standalone, or nnodes MAX <= --local-nodes, without an endpoint)
 //        one local node  -> kStandalone: rendezvous inside this process
 //        more of them    -> kHost on loopback, any port
-//   others can come, no --rdzv-endpoint
+//   others can join, no --rdzv-endpoint
 //        none of --master-addr, --master-port, --node-rank, --rdzv-backend static
 //                        -> kHost on all interfaces, port 29400 or else any
 //        any of them: torchrun's static command line. The daemon takes the place of torchrun's own
@@ -16,7 +16,7 @@
 //   --rdzv-endpoint given (--master-port is then the workers')
 //        is_host=1, or node rank 0 of --rdzv-backend static        -> kHost
 //        is_host=0, or --node-rank above 0 without c10d            -> kJoin
-//        the host part names this machine -> kHost, or kJoin if somebody listens there already
+//        the host part names this machine -> kHost, or kJoin if a process listens there already
 //        several endpoints: daemons that stand by for each other   -> kJoin
 //        else                                                      -> kJoin
 
@@ -31,8 +31,8 @@
 
 namespace ddprun::launcher {
 
-inline constexpr std::uint16_t kEndpointPort = 29'400;  // As torchrun's c10d backend.
-inline constexpr std::uint16_t kMasterPort = 29'500;    // As torchrun's static backend.
+inline constexpr std::uint16_t kEndpointPort = 29'400;  // Like torchrun's c10d backend.
+inline constexpr std::uint16_t kMasterPort = 29'500;    // Like torchrun's static backend.
 
 struct RendezvousPlan {
   enum class Mode {
@@ -40,11 +40,11 @@ struct RendezvousPlan {
     kHost,        // Listen at listen_host:endpoint.port, then join it.
     kJoin,        // Connect to endpoint.
   };
-  // What kHost does when its port is in use.
+  // What kHost does if its port is in use.
   enum class IfTaken {
-    kAnyPort,  // Nobody was told a port yet: take any and print that.
+    kAnyPort,  // No other node knows a port yet: take any and print that.
     kJoin,     // Another node of this machine, or an operator's daemon, was first: join it.
-    kFail,     // The user said that this node hosts: say who has the port.
+    kFail,     // The user wants this node to host: name the port's owner.
   };
   enum class Token {
     kNone,         // kStandalone, or auth=none.
@@ -62,39 +62,40 @@ struct RendezvousPlan {
   bool others_may_come = false;
   std::optional<int> node_rank;
 
-  Endpoint endpoint;  // As other nodes reach it. Port 0: any, known after listening.
-  std::vector<Endpoint> other_endpoints;  // Where else kJoin may find the daemon.
-  // Where else on that host: kHost takes the first that is free, kJoin tries them all, for the
-  // daemon of another run may be at one of them.
+  Endpoint endpoint;                      // For other nodes. Port 0: any, known after listening.
+  std::vector<Endpoint> other_endpoints;  // Further places of the daemon for kJoin.
+  // Further ports on that host: kHost uses the first free one, kJoin tries them all, for the daemon
+  // of another run may be at one of them.
   std::vector<std::uint16_t> derived_ports;
   std::string listen_host;  // Numeric; empty: all interfaces.
-  std::string local_host;   // Where this machine's own agents reach the daemon that kHost started.
+  std::string local_host;   // The address of kHost's daemon for this machine's own agents.
   std::string
-      node_address;  // Where other nodes reach this one; empty: the control link's own address.
-  std::optional<std::uint16_t> store_port;  // MASTER_PORT the user asked for; absent: any.
-  std::optional<std::string> run_id;        // Absent: mint one, nobody else needs to know it.
+      node_address;  // This node's address for others; empty: the control link's own address.
+  std::optional<std::uint16_t> store_port;  // The MASTER_PORT that the user chose; absent: any.
+  std::optional<std::string> run_id;        // Absent: make one, no other node needs it.
 
   std::vector<std::string> warnings;
 };
 
-// The host name that must be looked up before make_plan() can tell whether it means this machine,
-// and under which of its addresses the others will reach it; empty if none. The look-up may fail:
-// then it does not.
+// The host name that must be looked up before make_plan() can decide whether it is this machine's,
+// and under which of its addresses the others will reach it; empty if none. If the look-up fails,
+// the name is taken as another machine's.
 std::string name_to_resolve(const Options& options);
 
 // A failure is Errc::kBadOption with one sentence that names the two options that contradict each
 // other.
 Result<RendezvousPlan> make_plan(const Options& options, const MachineFacts& facts);
 
-// A sentence for each flag that selects output by local ranks which no worker has. torchrun takes
-// them without a word, so they end no run.
+// A sentence for each flag that selects output by local ranks which no worker has. torchrun accepts
+// them silently, so they end no run.
 std::vector<std::string> absent_rank_warnings(const Options& options, int workers_per_node);
 
-// Where this node's token comes from, by plan.mode and plan.endpoint. A failure if it has none.
+// Decides where this node's token is from, by plan.mode and plan.endpoint. A failure if it has
+// none.
 std::optional<Failure> choose_token(const Options& options, const MachineFacts& facts,
                                     RendezvousPlan& plan);
 
-// What to say when a node must join but has no token, for kHost too where IfTaken::kJoin applies.
+// The error for a node that must join but has no token, for kHost too if IfTaken::kJoin applies.
 Failure missing_token(const Endpoint& endpoint, bool in_pod = false);
 
 // The line for the other machines. `token` is shown if it was minted, always as a variable of that

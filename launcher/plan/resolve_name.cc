@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kAnswerBytesMax = 65'536;
 constexpr Milliseconds kEndLimit{2'000};  // After SIGKILL.
 
-// One address a line.
+// One address per line.
 std::string addresses_of(const std::string& name) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -11,11 +11,11 @@
 namespace ddprun::launcher {
 
 // Numeric addresses of `name`; empty if it has none or the answer takes longer than `limit`. The
-// look-up runs in a process of its own, because the C library's cannot be given up.
+// look-up runs in a process of its own, because the C library's cannot be cancelled.
 std::vector<std::string> resolve_name(const std::string& name,
                                       Milliseconds limit = std::chrono::seconds(5));
 
-// Nodes know each other by numbers: --local-addr becomes one.
+// Makes --local-addr numeric, as nodes are given each other's addresses as numbers.
 Result<void> resolve_local_address(Options& options);
 
 }  // namespace ddprun::launcher

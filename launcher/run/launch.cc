@@ -77,7 +77,7 @@ int print_dry_run(const LaunchPlan& run) {
   return kExitOk;
 }
 
-// What is installed with this program; empty if it is not.
+// The path of a file installed with this program; empty if it is not.
 std::string own_file(const std::string& name) {
   for (const std::string& folder : agent::current_command_context().own_folders) {
     const std::string path = folder + "/" + name;
@@ -105,7 +105,7 @@ void watch_python(NodeContext& context, const Environment& environment) {
 
 void say_how_to_join(const NodeContext& context) {
   if (context.plan.mode != RendezvousPlan::Mode::kHost || !context.plan.others_may_come) return;
-  if (!context.options.scheduler.empty()) return;  // It starts the others itself.
+  if (!context.options.scheduler.empty()) return;  // The scheduler starts the others itself.
   const std::string who = context.plan.nnodes.max > 2 ? "each other node" : "the other node";
   const std::string where = is_loopback(context.plan.endpoint.host)
                                 ? "for " + who + ", which has to be on this host"
@@ -114,7 +114,8 @@ void say_how_to_join(const NodeContext& context) {
             "\n");
 }
 
-// Null where this node joins others. May change context.plan: another port, or joining after all.
+// Null if this node joins others. May change context.plan: to another port, or to joining after
+// all.
 Result<std::unique_ptr<HostedEndpoint>> hosted_endpoint(NodeContext& context) {
   if (context.plan.mode != RendezvousPlan::Mode::kHost) return std::unique_ptr<HostedEndpoint>();
   auto opened = open_endpoint(context.plan, context.token);
@@ -124,7 +125,7 @@ Result<std::unique_ptr<HostedEndpoint>> hosted_endpoint(NodeContext& context) {
   return opened;
 }
 
-// Empty where the kernel gives us none: then death signals and sub-reapers do what they can.
+// Empty if the kernel does not let us make one: then death signals and sub-reapers do their best.
 std::string make_job_cgroup(const std::string& path) {
   const auto made = agent::make_cgroup(path);
   if (!made) log::debug("without a cgroup of its own: " + to_string(made.error()));
@@ -143,7 +144,8 @@ GuardedChild agent_child(const NodeContext& context, int index) {
   return node;
 }
 
-// What the keeper removes if all else is killed, by a mark that is on whatever this job starts.
+// What the keeper removes if all else is killed. It finds processes by a mark that all of this job
+// carry.
 Result<KeeperTask> keeper_task(NodeContext& context, const RunFolders& folders) {
   const std::string job = random_hex(8);
   ::setenv(kJobVariable, job.c_str(), 1);
@@ -168,7 +170,7 @@ std::string utc_now() {
   return text;
 }
 
-// On the node of group rank 0: the others are sent no account.
+// Only on the node of group rank 0: the others receive no account.
 void write_page(const NodeContext& context, const std::string& folder) {
   if (!context.options.report_html || folder.empty()) return;
   const PageFacts facts{.command = command_text(context.options),
@@ -180,11 +182,11 @@ void write_page(const NodeContext& context, const std::string& folder) {
   log::warning("there is no report: no account of the run came");
 }
 
-// A run under the guardian: what has been made for it.
+// The state of a run under the guardian.
 struct GuardedRun {
   NodeContext& context;
-  const HostedEndpoint* endpoint;         // Null where this node joins others.
-  std::optional<GuardedChild> companion;  // Comes with it.
+  const HostedEndpoint* endpoint;         // Null if this node joins others.
+  std::optional<GuardedChild> companion;  // Started beside the agents.
   RunFolders folders = {};
   KeptRun kept = {};
 };
@@ -212,7 +214,7 @@ void tidy_up(GuardedRun& run) {
   run.folders.remove();
 }
 
-// The first agent speaks for the run, and cannot any more.
+// Reports in place of the first agent, which was killed and reports for the run.
 void speak_for_killed(GuardedRun& run, const AgentKilled& killed) {
   if (killed.agent.name != agent_name(run.context, 0)) return;
   using Kind = rendezvous::Verdict::Kind;
@@ -230,7 +232,7 @@ std::vector<FileOfUser> files_of_user(const Options& options) {
   return {{"--error-file", options.error_file}, {"--report-html", options.report_html}};
 }
 
-// Nothing is changed yet: the start can still fail.
+// Changes nothing yet: the start can still fail.
 Result<void> check_files(const Options& options) {
   for (const auto& [flag, path] : files_of_user(options)) {
     const auto ready = path ? check_user_file(*path) : Result<void>();
@@ -240,7 +242,7 @@ Result<void> check_files(const Options& options) {
   return {};
 }
 
-// What an earlier run has left would be taken for this one's.
+// Removes files of an earlier run, which would be taken for this one's.
 void clear_files(const Options& options) {
   for (const auto& [flag, path] : files_of_user(options)) {
     if (path) clear_user_file(*path);
@@ -262,7 +264,7 @@ Result<int> guard_run(GuardedRun run) {
     if (const auto made = make_folders(run.folders, context, run.endpoint); !made) {
       return made.error();
     }
-    clear_files(context.options);  // All that can keep the run from starting has been done.
+    clear_files(context.options);  // Every step that may fail has been done.
     guardian.children = children_of(run);
     return {};
   };

@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// What ddprun itself writes to stderr: as much, and in such lines, as the options say.
+// Sets how much ddprun itself writes to stderr, and in which format, by the options.
 
 // Lines of this process begin with `name` from now on.
 void start_log(const std::string& name, const Options& options);
@@ -21,11 +21,12 @@ int fail(const Failure& failure);
 
 // The environment that ddprun was started with, for reading options.
 
-// The token is in it, and from now on nowhere else: neither in what is forked nor in /proc.
+// The token is in the result, and from now on nowhere else: neither in forked processes nor in
+// /proc.
 Environment take_environment();
 
-// `companion` is started and watched like an agent: who brings the orders of --hosts.
-// Returns the exit status, or one sentence why nothing was started.
+// `companion` is started and watched like an agent: it receives the orders of --hosts. Returns the
+// exit status, or one sentence with the reason why nothing was started.
 Result<int> launch(Options options, const Environment& environment,
                    std::optional<GuardedChild> companion);
 

@@ -26,9 +26,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Nobody else can come, and the daemon is in our own process: there is nothing to listen for.
+// No other node can join, and the daemon is in our own process: there are no beats to miss.
 constexpr Milliseconds kNeverSilent = 24h;
-constexpr Milliseconds kFoldWait = 200ms;  // For the slowest rank to say what the others said.
+constexpr Milliseconds kFoldWait = 200ms;  // For the slowest rank to write the same line.
 constexpr Milliseconds kStopSlack =
     10s;  // Beyond the grace that workers get: to kill and to report.
 
@@ -49,7 +49,7 @@ rendezvous::RunConfig run_config(const Options& options, const RendezvousPlan& p
   return config;
 }
 
-// Until a whole machine that stands still, which nobody can tell from a cut cable, is back and
+// The time until a whole machine that stood still, which looks the same as a cut cable, is back and
 // found.
 Milliseconds return_time(const rendezvous::RunConfig& config) {
   return config.standstill_timeout + 10s;
@@ -84,7 +84,7 @@ agent::SupervisorOptions supervision(const NodeContext& context,
   return supervision;
 }
 
-// As often for all nodes of this launcher together.
+// The same rate over all nodes of this launcher together.
 agent::ChaosOptions chaos_options(const Options& options, int nodes, int index) {
   if (!options.chaos) return {};
   const std::uint64_t seed = options.chaos_seed ? *options.chaos_seed : random_number();
@@ -126,10 +126,10 @@ agent::RemoteLinkOptions daemon_options(const NodeContext& context,
     daemon.are_guesses = true;
   }
   daemon.token = context.token;
-  // Whoever gives up wants to say what came of the last attempt.
+  // Ends an attempt early enough to keep its error for the message on giving up.
   daemon.attempt_limit = std::min(daemon.attempt_limit, config.join_timeout / 2);
   if (conf.read_timeout) daemon.attempt_limit = *conf.read_timeout;
-  // A daemon that stands still is to be told from a cable that is cut before the fence is over.
+  // Distinguishes a daemon that stands still from a cut cable before the fence is over.
   if (conf.fence_timeout && *conf.fence_timeout > Duration::zero()) {
     daemon.attempt_limit = std::min(daemon.attempt_limit, *conf.fence_timeout / 2);
   }
@@ -156,7 +156,7 @@ agent::AgentFiles agent_files(const NodeContext& context, int index) {
   const Options& options = context.options;
   agent::AgentFiles files;
   if (options.error_file) files.verdict.push_back(*options.error_file);
-  // Whoever started us as a worker reads it there, as it would torchrun's.
+  // If another launcher started us as a worker, it reads the verdict there, like torchrun's.
   const std::string inherited = environment_variable("TORCHELASTIC_ERROR_FILE");
   if (!inherited.empty()) files.verdict.push_back(inherited);
   if (!context.report_folder.empty()) {
@@ -266,7 +266,7 @@ void write_agent_killed(const NodeContext& context, rendezvous::Verdict::Kind ki
 
 namespace {
 
-// A folder that nobody has named may be missing, and a disk may be full: no reason not to start.
+// The default folder may be missing, and a disk may be full: neither should prevent the start.
 bool goes_without(const Options& options, const Failure& failure) {
   return !options.log_dir || failure.code == std::errc::no_space_on_device ||
          failure.code.value() == EDQUOT;
@@ -301,7 +301,7 @@ int run_node(const NodeContext& context, int index) {
     return kExitFailed;
   }
   node.output.logs = *logs;
-  // Without files after all: nothing is to be lost.
+  // There are no files after all: print everything.
   if (!logs->enabled() && context.options.log_dir != "/dev/null") node.output.redirects = {};
   const int status = agent::Agent(std::move(node)).run();
   // The launcher was killed, and the keeper perhaps with it.

@@ -12,8 +12,8 @@ namespace ddprun::launcher {
 // logged; it must not join, so that a spare takes its seat.
 Result<void> check_fitness(const LaunchPlan& plan);
 
-// --preflight fast: a service beside the agents that logs what is wrong with this node, in a line
-// each, and nothing where all is well.
+// --preflight fast: a service beside the agents that logs the problems of this node, one line each,
+// and nothing if there are none.
 GuardedChild preflight_child(const LaunchPlan& plan);
 
 }  // namespace ddprun::launcher

@@ -92,7 +92,7 @@ std::string ledger_of(const std::string& folder, std::size_t width) {
   return ledger_text({.wall = wall->times[0], .parts = *parts}, width);
 }
 
-// Of the terminal at standard output; 0: it is none, or does not know.
+// The width of the terminal at standard output; 0: not a terminal, or unknown.
 std::size_t output_columns() {
   winsize size{};
   if (::isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;

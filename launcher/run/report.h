@@ -1,6 +1,6 @@
 #pragma once
-// `ddprun --report` and --report-html: what workers and the agent have left in a folder of this
-// node becomes a table, and a page. Called by launch.cc.
+// `ddprun --report` and --report-html: makes a table and a page of the files that workers and the
+// agent have left in a folder of this node. Called by launch.cc.
 
 #include <string>
 
@@ -15,17 +15,17 @@ namespace ddprun::launcher {
 // The run's record in the history of this machine (launcher/history/history.h), at its start and at
 // its end. Called by launch.cc.
 
-// "ddprun --nproc-per-node 8 train.py --epochs 3": what was typed, and what variables stand for;
-// its beginning, if it is long.
+// "ddprun --nproc-per-node 8 train.py --epochs 3": the command line, and flags set by variables;
+// only its beginning, if it is long.
 std::string command_text(const Options& options);
 
-// Nothing is kept where the run has no folder for it.
+// Keeps nothing if the run has no folder for it.
 KeptRun remember_start(const NodeContext& context);
 
-// A signal has come. If it is one that ends the run, the record has it from now on.
+// A signal has arrived. If it is one that ends the run, the record has it from now on.
 void remember_signal(KeptRun& kept, const Options& options, int signal);
 
-// What an agent that was killed could not leave.
+// Records the end of an agent that was killed before it could.
 void remember_killed(KeptRun& kept, const AgentKilled& killed, const char* kind);
 
 // Reads what the agents have left in the run's folder, which goes afterwards.
@@ -35,13 +35,13 @@ void remember_end(KeptRun& kept, const NodeContext& context, int exit_code);
 
 inline constexpr const char* kReportVariable = "DDPRUN_REPORT_DIR";  // Names it to the workers.
 
-// What the agent leaves there: the run's account, and the sums of its ledger.
+// Files of the agent in that folder: the run's account, and the sums of its ledger.
 inline constexpr const char* kAccountFile = "account";
 inline constexpr const char* kLedgerFile = "ledger";
 
 void print_report(const std::string& folder);  // To standard output.
 
-// Nobody has sent an account: nothing is written, and false is returned.
+// If no account has arrived, writes nothing and returns false.
 Result<bool> write_report_page(const std::string& folder, const std::string& path,
                                const PageFacts& facts);
 

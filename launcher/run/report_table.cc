@@ -21,7 +21,7 @@ struct Row {
   const char* meaning;
 };
 
-// In the order in which a report shows them.
+// In the order of a report.
 constexpr Row kRows[] = {{TimePart::kForward, "of kept steps"},
                          {TimePart::kBackward, "of kept steps"},
                          {TimePart::kOutside, "of kept steps: optimizer, data"},
@@ -88,7 +88,7 @@ std::string ledger_text(const LedgerTotals& ledger, std::size_t width) {
 
 namespace {
 
-// One step after the other, until the rows fit.
+// The steps of narrowing, taken one after the other until the rows fit.
 struct Layout {
   bool hosts = true, zeros = true, brief = false;
   std::size_t gap = 2;
@@ -167,7 +167,7 @@ std::string Fitting::rows() const {
   return text;
 }
 
-// What the cells of a column that is left out have: "1.2 to 3.4", or names.
+// The range of the cells of a column that is left out: "1.2 to 3.4", or names.
 std::string span_of(const ReportColumn& column, bool numbers) {
   std::vector<std::string> cells = column.cells;
   const auto value = [](const std::string& cell) { return std::strtod(cell.c_str(), nullptr); };
@@ -253,8 +253,8 @@ constexpr const char* kNoSummary =
     "no rank of this node left a summary: only programs that train with PyTorch or with ddprun's "
     "DistributedDataParallel and end it do";
 
-// Headings for narrow terminals, and in which order columns are left out there, in the order of
-// kParts: what the wait for gradients cost stays longest.
+// Headings for narrow terminals, and the order in which columns are left out there, in the order of
+// kParts: the cost of the wait for gradients stays longest.
 constexpr std::array<const char*, RankTime::kParts.size()> kBrief = {
     "start", "out", "fwd", "bwd", "wait", "xfer", "unkn", "data", "optim", "rest"};
 constexpr std::array<int, RankTime::kParts.size()> kYields = {3, 7, 8, 9, 11, 10, 2, 5, 6, 1};
@@ -262,7 +262,7 @@ constexpr int kStepsYield = 4;
 
 const std::set<std::string> kPhases = {"outside", "data", "forward", "backward", "optimizer"};
 
-// Parts that not every program tells from the others, and older SDKs do not mention.
+// Parts that not every program measures, and that older SDKs omit.
 bool may_be_missing(std::size_t part) {
   return part == RankTime::kData || part == RankTime::kOptimizer || part == RankTime::kUnknown;
 }
@@ -282,7 +282,7 @@ std::vector<RankTime::Late> read_late(const nlohmann::json& list) {
   return result;
 }
 
-// All ranks have heard the same windows; one that ended early has heard fewer.
+// All ranks have seen the same windows; one that ended early has seen fewer.
 std::vector<std::string> late_lines(const std::vector<RankTime>& ranks) {
   const auto knows = std::max_element(
       ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.window_steps < b.window_steps; });
@@ -330,7 +330,7 @@ std::vector<int> per_mille(const std::vector<double>& parts) {
   const double whole = std::accumulate(parts.begin(), parts.end(), 0.0);
   std::vector<int> result(parts.size(), 0);
   if (!(whole > 0)) return result;
-  std::vector<std::pair<double, std::size_t>> lost;  // What rounding down took, and from whom.
+  std::vector<std::pair<double, std::size_t>> lost;  // What rounding down removed, and its index.
   int sum = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const double exact = 1000 * parts[i] / whole;
