@@ -1,6 +1,6 @@
-// ddprun: what a user types. Reads the command line and starts what it asks for: a node of a run
+// ddprun: the user's command. Reads the command line and starts what it requests: a node of a run
 // here (run/launch.h), one on each of --hosts (hosts/hosts_run.h) or of the hosts that a script
-// lists (hosts/discovery_run.h), or, started by one of those, what that one orders. `ddprun doctor`
+// lists (hosts/discovery_run.h), or, started by one of those, a node by its orders. `ddprun doctor`
 // starts nothing, and checks (doctor/doctor.h).
 
 #include <cstdio>
@@ -65,9 +65,9 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
   return status ? *status : fail(status.error());
 }
 
-// One of --hosts: the launching ddprun sends the command line.
+// A node of --hosts: the launching ddprun sends the command line.
 int run_controlled() {
-  take_variable(kTokenVariable);  // It comes with the orders.
+  take_variable(kTokenVariable);  // The orders contain the token.
   ControlStdin control;
   const auto orders = ControlStdin::receive(control);
   if (!orders) return fail(orders.error());

@@ -36,7 +36,7 @@ class Question : public std::enable_shared_from_this<Question> {
         handler_(std::move(handler)) {}
   Question(const Question&) = delete;
   Question& operator=(const Question&) = delete;
-  // NOLINTNEXTLINE(bugprone-exception-escape): closing throws only where memory is out.
+  // NOLINTNEXTLINE(bugprone-exception-escape): closing throws only if memory is out.
   ~Question() {
     if (link_) link_->close();
   }
@@ -93,7 +93,7 @@ class Question : public std::enable_shared_from_this<Question> {
     if (!report->more) finish(text_);
   }
 
-  // In words for somebody who typed an endpoint and has a token.
+  // A text for a user who gave an endpoint and has a token.
   Failure explained(const Failure& why) const {
     if (why.code == std::errc::connection_refused) {
       return {why.code, "nothing listens at " + where() + "; is ddprun-rendezvous running there?"};

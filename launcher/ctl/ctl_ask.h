@@ -1,5 +1,6 @@
 #pragma once
-// What ddprunctl asks: of a running daemon, over the control link, and of the records of past runs.
+// The queries of ddprunctl: to a running daemon, over the control link, and to the records of past
+// runs.
 
 #include <boost/asio/io_context.hpp>
 #include <functional>
@@ -14,30 +15,30 @@
 
 namespace ddprun::launcher {
 
-// One question to a daemon, over the control link, and its whole answer. Called by ctl_main.cc.
+// One request to a daemon, over the control link, and its whole answer. Called by ctl_main.cc.
 
 // Calls the handler from the loop with the text of the answer, once, within a time limit, unless
-// the returned handle is let go before; let go of it before the io_context. A failure's context is
-// one sentence for the user: what the daemon said against it, or why there is no daemon, not ours,
-// or none that answers.
+// the returned handle is destroyed before; destroy it before the io_context. A failure's context is
+// one sentence for the user: the daemon's objection, or why there is no daemon, not ours, or none
+// that answers.
 std::shared_ptr<void> async_ask(boost::asio::io_context& io, const Endpoint& endpoint,
                                 const std::string& token, const rendezvous::Command& command,
                                 std::function<void(Result<std::string>)> handler);
 
-// The same, blocking.
+// Like async_ask(), but blocks.
 Result<std::string> ask(const Endpoint& endpoint, const std::string& token,
                         const rendezvous::Command& command);
 
-// What ddprunctl shows of runs that have ended: those of this machine, and those that a daemon
+// The runs that have ended, for ddprunctl: those of this machine, and those that a daemon
 // remembers. Called by ctl_main.cc.
 
 // Prints the history of this user on this machine, or one run of it.
 Result<void> show_own_history(const CtlOptions& options);
 
-// Writes the report of a run of that history. A failure says why there is none.
+// Writes the report of a run of that history. A failure has the reason why there is none.
 Result<void> show_own_report(const CtlOptions& options);
 
-// The same of a daemon's answer, as text to print.
+// The same from a daemon's answer, as text to print.
 Result<std::string> daemon_history_shown(const CtlOptions& options, const std::string& answer);
 Result<std::string> report_shown(const CtlOptions& options, const std::string& account,
                                  const PageFacts& facts = {});

@@ -1,4 +1,4 @@
-// ddprunctl: what an operator types to ask a rendezvous daemon about its runs, or to end them.
+// ddprunctl: an operator's command to query a rendezvous daemon about its runs, or to end them.
 
 #include <pwd.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ Result<std::string> read_token(const CtlOptions& options, const Environment& env
   return secret_in_file(*options.token_file, "token");
 }
 
-// "alice@head", so that those whose run ends know whom to ask.
+// "alice@head", so that users whose run ends know whom to contact.
 std::string who_asks() {
   const passwd* user = ::getpwuid(::geteuid());
   std::array<char, 256> host{};
@@ -108,14 +108,14 @@ Result<std::string> ras_shown(const CtlOptions& options, const Endpoint& at) {
     return Failure{Errc::kNotFound,
                    "the NCCL at " + to_string(at) + " has no JSON; 2.28.7 and later have"};
   }
-  if (!answer->is_json) return answer->text;  // For people as it is.
+  if (!answer->is_json) return answer->text;  // Text for the user, unchanged.
   const auto report = decode_ras(answer->text);
   if (!report) return report.error();
   return options.json ? repaired(answer->text) : ras_text(*report);
 }
 
-// What NCCL says of the run's workers on this machine; nothing where there are none, or none that
-// use NCCL.
+// NCCL's report about the run's workers on this machine; empty if there are none, or none that use
+// NCCL.
 std::string ras_beside_status(const CtlOptions& options) {
   if (options.verb != Verb::kStatus || options.run_id.empty() || options.json) return {};
   std::string text;
@@ -196,7 +196,7 @@ Result<void> show_debug(const CtlOptions& options) {
                       .limit = options.debug_limit});
 }
 
-// Verbs that ask no daemon.
+// Verbs that need no daemon.
 struct OwnVerb {
   Verb verb;
   Result<void> (*show)(const CtlOptions&);

@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint16_t kDaemonPort = 29'400;
 
 struct Texts {
-  std::string completion;  // The shell that a script was asked for.
+  std::string completion;  // The shell of the requested script.
   std::string endpoint;
   std::string token_file;
   std::string ras;
@@ -72,7 +72,7 @@ void declare_watching(const AddVerb& add, CtlOptions& o, Texts& texts) {
   history->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
 }
 
-// What stands before any verb.
+// Flags before any verb.
 void declare_common(CLI::App& app, Texts& texts) {
   app.description("Shows and controls the runs of a ddprun-rendezvous daemon.");
   app.footer(kCtlHelp);
@@ -146,7 +146,7 @@ std::string verbs_of(const CLI::App& app) {
   return text;
 }
 
-// In our words: CLI11's are those of a library.
+// In our own terms instead of CLI11's, which are a library's.
 Failure misuse(const CLI::App& app, const CLI::ParseError& error) {
   const std::string see = "; see ddprunctl --help";
   const auto chosen = app.get_subcommands();
@@ -265,7 +265,7 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    // Of the whole, also after a verb: the examples stand there.
+    // The help of the whole program, also after a verb: it has the examples.
     return CtlOutcome(PrintAndExit{app.help()});
   } catch (const CLI::CallForVersion&) {
     return CtlOutcome(PrintAndExit{"ddprunctl " DDPRUN_VERSION "\n"});
@@ -295,7 +295,7 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   }
   if (const auto failure = resolve(texts, environment, options)) {
     if (!options.own_first) return *failure;
-    options.asks_daemon = false;  // Without a token there is this machine's history still.
+    options.asks_daemon = false;  // Without a token, this machine's history is left.
   }
   return CtlOutcome(std::move(options));
 }

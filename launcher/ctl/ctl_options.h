@@ -1,6 +1,6 @@
 #pragma once
-// What an operator can tell ddprunctl. ctl_options.cc is the only file of ddprunctl that knows
-// CLI11. Called by ctl_main.cc first of all.
+// The options of ddprunctl. ctl_options.cc is the only file of ddprunctl that uses CLI11. Called by
+// ctl_main.cc first of all.
 
 #include <optional>
 #include <string>
@@ -14,20 +14,20 @@ struct CtlOptions {
   enum class Verb {
     kStatus,   // All runs, or one with its nodes.
     kNodes,    // All nodes, or those of one run.
-    kDrain,    // The run goes on without a node.
+    kDrain,    // The run continues without a node.
     kCancel,   // A run ends.
-    kReport,   // Where a run's time went.
+    kReport,   // How a run's time was spent.
     kResize,   // A run gets another number of nodes.
-    kRas,      // What NCCL says of the jobs that have workers on this machine.
+    kRas,      // NCCL's report about jobs with workers on this machine.
     kTop,      // Runs as they go on, over and over.
-    kLogs,     // What workers on this machine wrote last.
-    kStacks,   // Where a worker on this machine is.
-    kDebug,    // What PyTorch's debug handlers say of a worker on this machine.
+    kLogs,     // The last output of workers on this machine.
+    kStacks,   // The stacks of a worker on this machine.
+    kDebug,    // PyTorch's debug handlers of a worker on this machine.
     kHistory,  // The last runs of this user on this machine, or of the daemon.
   };
   Verb verb = Verb::kStatus;
   std::string run_id;           // Empty: all.
-  std::optional<Endpoint> ras;  // kRas: where; absent: found out.
+  std::optional<Endpoint> ras;  // kRas: the address; absent: to be found.
   Milliseconds ras_limit{20'000};
   std::string node;    // kDrain: its id or its host.
   int nodes = 0;       // kResize.
@@ -37,12 +37,12 @@ struct CtlOptions {
   std::optional<int> rank;  // kLogs, kStacks, kDebug.
   std::string handler;      // kDebug; empty: which there are.
   Milliseconds debug_limit{60'000};
-  bool follow = false;           // kLogs: until the run ends.
+  bool follow = false;           // kLogs: continue until the run ends.
   bool once = false;             // kTop.
   Milliseconds interval{2'000};  // kTop.
-  bool asks_daemon = true;       // Else what this machine knows of this user's runs.
+  bool asks_daemon = true;       // Else this machine's records of this user's runs.
   bool own_first = false;        // kReport: a run of this machine's history, then the daemon.
-  std::string html_file;  // kReport: gets the page; empty: the account goes to standard output.
+  std::string html_file;         // kReport: the page; empty: prints the account.
   Endpoint endpoint;
   std::optional<std::string> token_file;  // Absent: DDPRUN_TOKEN has the token.
   bool authenticated = true;
@@ -53,7 +53,7 @@ using CtlOutcome = std::variant<CtlOptions, PrintAndExit>;
 // A failure is Errc::kBadOption and its context one sentence to show the user; exit code 2.
 Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environment& environment);
 
-// What ddprunctl --help says below its verbs and flags. Pure.
+// The end of ddprunctl --help, below its verbs and flags. Pure.
 inline constexpr const char* kCtlHelp = R"(Examples
   ddprunctl status                            the runs of the daemon on this machine
   ddprunctl -e head:29400 status --run job7   one run, with its nodes and its verdict

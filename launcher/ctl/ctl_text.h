@@ -1,5 +1,5 @@
 #pragma once
-// What ddprunctl prints: a daemon's status as columns for people. Pure.
+// The output of ddprunctl: a daemon's status as columns for people. Pure.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace ddprun::launcher {
 
-// A line per run, a line per node, and all that is known of one run.
+// A line per run, a line per node, and everything about one run.
 std::string runs_text(const rendezvous::DaemonStatus& status, const ScreenStyle& style = {});
 std::string nodes_text(const rendezvous::DaemonStatus& status, const ScreenStyle& style = {});
 std::string run_text(const rendezvous::RunStatus& run, const ScreenStyle& style = {});

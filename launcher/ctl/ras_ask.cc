@@ -21,14 +21,14 @@ constexpr Milliseconds kFirstWord{2000};
 constexpr std::size_t kLineMax = 1024;
 constexpr std::size_t kAnswerMax = std::size_t{64} << 20;
 
-// One after the other, each by a handler of the step before:
+// The steps, each by a handler of the step before:
 //   resolve, connect, CLIENT PROTOCOL -> SERVER PROTOCOL n, SET FORMAT json -> OK or ERROR,
 //   VERBOSE STATUS -> the report, up to the end of the connection
 class RasQuestion {
  public:
   explicit RasQuestion(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
 
-  // To be called first. An error is a word, too.
+  // Call this first. Whether any answer arrived; an error counts, too.
   bool has_word_within(Milliseconds limit) {
     resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port.value_or(0)),
                             [this](Error error, const tcp::resolver::results_type& found) {
@@ -41,7 +41,7 @@ class RasQuestion {
     return heard_ || result_;
   }
 
-  // Nothing: it does not come.
+  // std::nullopt: no answer within the limit.
   std::optional<Result<RasAnswer>> answer_within(Milliseconds limit) {
     if (!result_) io_.run_for(limit);
     return std::move(result_);
@@ -82,7 +82,7 @@ class RasQuestion {
     });
   }
 
-  // Sends `words` and hands on the line that comes back.
+  // Sends `words` and passes on the line that is received.
   void say(const char* words, std::function<void(const std::string&)> heard) {
     question_ = words;
     boost::asio::async_write(socket_, boost::asio::buffer(question_),
@@ -121,13 +121,13 @@ class RasQuestion {
   std::string question_, buffer_;
   RasAnswer answer_;
   std::optional<Result<RasAnswer>> result_;
-  bool heard_ = false;  // That it is NCCL's RAS.
+  bool heard_ = false;  // The peer is NCCL's RAS.
 };
 
 }  // namespace
 
-// All ranks of a node listen at one port, and the kernel gives each connection to one of them. So
-// where nobody says a word it is tried again: it may be one that is stopped.
+// All ranks of a node listen at one port, and the kernel gives each connection to one of them. If
+// no answer arrives, try again: that rank may be stopped.
 Result<RasAnswer> ask_ras(const Endpoint& endpoint, Milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + limit;

@@ -1,6 +1,6 @@
 #pragma once
-// Asks NCCL's RAS subsystem, which listens in every process of a job at NCCL_RAS_ADDR, and finds
-// out where that is. Blocks, within a limit. Called by ctl_main.cc.
+// Queries NCCL's RAS subsystem, which listens in every process of a job at NCCL_RAS_ADDR, and finds
+// that address. Blocks, within a limit. Called by ctl_main.cc.
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// A job with workers on this machine that we may look at.
+// A job with workers on this machine whose environment we may read.
 struct RasJob {
   std::string run_id;
   std::string address;  // "localhost:21234"
@@ -19,12 +19,12 @@ struct RasJob {
   bool operator==(const RasJob&) const = default;
 };
 
-// Of all processes whose environment has TORCHELASTIC_RUN_ID and NCCL_RAS_ADDR, each job once.
+// The jobs of all processes whose environment has TORCHELASTIC_RUN_ID and NCCL_RAS_ADDR, each once.
 // `run_id`: of this run only, if not empty.
 std::vector<RasJob> ras_jobs(const std::string& run_id, const std::string& proc = "/proc");
 
 struct RasAnswer {
-  bool is_json = false;  // NCCL before 2.28.7 knows text only.
+  bool is_json = false;  // NCCL before 2.28.7 has text only.
   std::string text;
 };
 

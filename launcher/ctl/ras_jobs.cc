@@ -1,4 +1,5 @@
-// Of ras_ask.h: where the jobs of this machine have their RAS, as their workers' environment says.
+// Part of ras_ask.h: the RAS addresses of the jobs of this machine, from their workers'
+// environment.
 
 #include <algorithm>
 #include <filesystem>

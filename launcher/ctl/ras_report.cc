@@ -96,11 +96,11 @@ Result<RasReport> decode_ras(std::string_view text) {
   return report;
 }
 
-// Of ras_report.h: what people read.
+// Part of ras_report.h: the text for people.
 
 namespace {
 
-constexpr std::size_t kLinesMax = 32;  // Of one communicator.
+constexpr std::size_t kLinesMax = 32;  // Per communicator.
 constexpr int kSuccess = 0, kInProgress = 7;
 
 std::string who(const RasProcess& process) {
@@ -142,8 +142,8 @@ void add_missing(const RasCommunicator& communicator, std::vector<std::string>& 
   }
 }
 
-// Ranks that are not equally far. They are not asked at one instant, so one operation more or less
-// says little, the same again later says much.
+// Lists ranks with different progress. They are not queried at the same moment, so a difference of
+// one operation means little; the same difference in a later query is significant.
 void add_counts(const RasCommunicator& communicator, std::vector<std::string>& lines) {
   std::map<std::string, std::map<std::uint64_t, std::vector<int>>> seen;
   for (const RasRank& rank : communicator.ranks) {

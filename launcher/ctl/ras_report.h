@@ -1,6 +1,6 @@
 #pragma once
-// What NCCL's RAS subsystem says of a job, read from its JSON (NCCL 2.28.7 and later), and the same
-// for people. Pure. Used by `ddprunctl ras`.
+// The report of NCCL's RAS subsystem about a job, read from its JSON (NCCL 2.28.7 and later), and
+// as text for people. Pure. Used by `ddprunctl ras`.
 
 #include <cstdint>
 #include <map>
@@ -16,14 +16,14 @@ struct RasProcess {
   int rank = 0;  // In the communicator.
   std::string host;
   int pid = 0;
-  int gpu = 0;  // As NVML counts them.
+  int gpu = 0;  // NVML's index.
 };
 
 struct RasRank {
   RasProcess who;
   int init_state = 0, async_error = 0;  // ncclResult_t.
   bool finalizing = false, destroying = false, aborting = false;
-  std::map<std::string, std::uint64_t> counts;  // Of each operation, so far.
+  std::map<std::string, std::uint64_t> counts;  // Number of calls per operation so far.
 };
 
 struct RasMissing {
@@ -45,12 +45,12 @@ struct RasReport {
   std::vector<RasCommunicator> communicators;
 };
 
-// NCCL up to 2.28.9 forgets a comma where ranks are missing; this puts it there.
+// NCCL up to 2.28.9 omits a comma if ranks are missing; this inserts it.
 std::string repaired(std::string_view json);
 
 Result<RasReport> decode_ras(std::string_view json);
 
-// Each communicator: who is missing, whose numbers of operations differ, who has an error.
+// Per communicator: missing ranks, ranks with different numbers of operations, ranks with errors.
 std::string ras_text(const RasReport& report);
 
 }  // namespace ddprun::launcher

@@ -172,7 +172,7 @@ Findings judge_governor(const Facts& facts, const Need&) {
   const std::string governor = facts.text(fact::kGovernor);
   if (governor.empty()) return {{.status = Status::kSkipped, .value = "none here"}};
   const std::string driver = facts.text(fact::kGovernorDriver);
-  // These drivers raise the clock under load whatever the governor is called.
+  // These drivers raise the clock under load, whatever the governor's name is.
   const bool dynamic = driver.starts_with("intel_pstate") || driver.starts_with("amd-pstate") ||
                        driver.starts_with("amd_pstate");
   if (governor != "powersave" || dynamic) return {{.value = governor}};

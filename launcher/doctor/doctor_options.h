@@ -22,13 +22,13 @@ struct DoctorOptions {
   std::vector<std::string> ssh = {"ssh"};
   std::vector<std::string> env;  // Names of variables to carry to the hosts.
   WorkerCount workers{.kind = WorkerCount::Kind::kAuto};
-  std::optional<std::uint16_t> port;  // Where nodes meet; absent: as a run would choose it.
+  std::optional<std::uint16_t> port;  // The port for the meeting; absent: chosen as in a run.
   std::string program;                // Empty: none.
   Colour colour = Colour::kAuto;
   bool ascii = false;
   bool json = false;
   bool verbose = false;
-  bool far_end = false;  // One of --hosts, started by another doctor.
+  bool far_end = false;  // A node of --hosts, started by another doctor.
 };
 
 using DoctorOutcome = std::variant<DoctorOptions, PrintAndExit>;
@@ -41,7 +41,7 @@ std::vector<std::string> far_end_argv(const DoctorOptions& options);
 
 // A request of the doctor to a far end, and the lines that answer it.
 //
-//   facts                                everything that a node knows of itself
+//   facts                                all facts of the node
 //   clock                                the time of day
 //   listen NONCE PORT                    serve links on any port, and on PORT if that is not 0
 //   meet HOST PORT NONCE                 connect to the endpoint

@@ -1,6 +1,6 @@
 #pragma once
-// What the doctor reports: findings with what to do about them, as rows in the order of the screen,
-// for one node or several. health_screen.h shows a report as text. Pure.
+// The report of the doctor: findings with their cures, as rows in the order of the screen, for one
+// node or several. health_screen.h shows a report as text. Pure.
 
 #include <cstdint>
 #include <string>
@@ -42,7 +42,7 @@ struct Finding {
   bool operator==(const Finding&) const = default;
 };
 
-// What a run needs of each node.
+// What a run needs on each node.
 struct Need {
   int workers = 1;           // Per node.
   bool several = false;      // There are other nodes.

@@ -29,13 +29,13 @@ using Clock = std::chrono::steady_clock;
 using Kind = DoctorRequest::Kind;
 using State = RemoteNode::State;
 
-constexpr Milliseconds kReadyLimit = 30s;  // As --hosts of a run.
+constexpr Milliseconds kReadyLimit = 30s;  // Like --hosts of a run.
 constexpr Milliseconds kFactsLimit = 45s;  // Probes have limits of their own.
 constexpr Milliseconds kLinksLimit = 30s;
 constexpr Milliseconds kClockLimit = 5s;
 constexpr Milliseconds kEndLimit = 3s;
 constexpr int kClockRounds = 5;        // The fastest of them is the most exact.
-constexpr std::size_t kPeersMax = 32;  // That one node connects to.
+constexpr std::size_t kPeersMax = 32;  // Per node.
 
 // One host: its far end, the requests that it has not answered, and its facts. Does not wait.
 class HostCheck {

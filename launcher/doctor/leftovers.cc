@@ -1,5 +1,5 @@
-// What earlier runs of this user have left behind: workers without an agent above them, cgroups and
-// shared memory of processes that are gone.
+// Leftovers of earlier runs of this user: workers without an agent above them, cgroups and shared
+// memory of processes that are gone.
 
 #include <poll.h>
 #include <signal.h>
@@ -34,7 +34,7 @@ using namespace std::chrono_literals;
 constexpr int kAncestorsMax = 256;                 // Of a process.
 constexpr int kLookAgainMs = 300;                  // An agent kills its workers long before.
 constexpr std::size_t kListedMax = 8;              // More would not be read.
-constexpr std::string_view kMark = "DDPRUN_JOB=";  // In the environment of all that a run starts.
+constexpr std::string_view kMark = "DDPRUN_JOB=";  // Set for all processes of a run.
 
 bool is_alive(int pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
 
@@ -70,7 +70,7 @@ std::vector<int> orphans() {
   return found;
 }
 
-// Looks twice: a process whose agent was killed a moment ago is being killed, too.
+// Checks twice: a process whose agent was killed a moment ago is being killed, too.
 void find_processes(Facts& facts) {
   std::vector<int> left = orphans();
   if (left.empty()) return;

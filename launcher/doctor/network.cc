@@ -60,7 +60,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// What the node's own name means there.
+// The addresses of the node's own name on that node.
 
 void gather_names(const ProbeRequest&, Facts& facts) {
   std::array<char, 256> name{};
@@ -242,7 +242,7 @@ Findings judge_loopback(const Facts& facts, const Need&) {
 Rows compare_mtu(const Nodes& nodes, const Need&) {
   std::vector<std::string> values;
   for (const NodeFacts& node : nodes) {
-    // Of the interface whose address the other nodes know.
+    // Describes the interface whose address the other nodes know.
     std::string value;
     const std::string own = node.facts.text(fact::kMeetAddress);
     for (const Facts& interface : node.facts.list(fact::kInterfaces)) {

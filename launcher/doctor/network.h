@@ -1,6 +1,6 @@
 #pragma once
-// What is measured between two nodes, and the facts of the network that other files read. The far
-// ends of `doctor --hosts` call these functions on request (doctor.cc).
+// Measurements between two nodes, and the facts of the network that other files read. The far ends
+// of `doctor --hosts` call these functions on request (doctor.cc).
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ namespace ddprun::doctor {
 namespace fact {
 
 inline constexpr Whole kPort{"port"};                 // Checked to be free.
-inline constexpr Whole kListening{"listening_port"};  // Where the node serves links.
+inline constexpr Whole kListening{"listening_port"};  // The port on which the node serves links.
 inline constexpr Text kMeetAddress{"meet_address"};   // The node's, as the endpoint sees it.
 
 }  // namespace fact

@@ -1,8 +1,8 @@
 #pragma once
-// What was measured on one node: named values, lists of items with values, and reasons why
-// something could not be measured. An absent fact is unknown, which is not zero. Facts travel
-// between nodes as one JSON object, and decode_facts() is its only reader. Each subject (subject.h)
-// names its own facts, fills them in and reads them. Pure.
+// The measurements of one node: named values, lists of items with values, and reasons why something
+// could not be measured. An absent fact is unknown, which is not zero. Facts travel between nodes
+// as one JSON object, and decode_facts() is its only reader. Each subject (subject.h) names its own
+// facts, fills them in and reads them. Pure.
 
 #include <cstdint>
 #include <map>
@@ -58,7 +58,7 @@ class Facts {
 
   // Why the probe `name` measured nothing, as a part of a sentence: "no answer within 2 s".
   void set_why(std::string_view name, std::string reason);
-  std::string why(std::string_view name) const;  // Empty: nothing went wrong.
+  std::string why(std::string_view name) const;  // Empty: there was no failure.
 
   // Items have values only. Asserts that `item` has no lists itself.
   void add(std::string_view list, Facts item);

@@ -1,6 +1,6 @@
 #pragma once
-// A subject of the doctor is one thing that a run needs of a node. Everything about it stands in
-// one file: the names of its facts, how they are gathered, what is checked on one node, what is
+// A subject of the doctor is one thing that a run needs on a node. Everything about it is in one
+// file: the names of its facts, how they are gathered, what is checked on one node, what is
 // compared between several, and the sentences. A check is a function and a row in the file of its
 // subject; a new subject is a file and a name in the list below. Facts that other files read, too,
 // are in the subject's header (network.h, versions.h). Called by health_report.cc and probes.cc.
@@ -31,21 +31,21 @@ struct ProbeRequest {
 };
 
 struct Probe {
-  std::string_view name;  // Facts::why() of this name is why the probe measured nothing.
+  std::string_view name;  // Facts::why() of this name is the reason if the probe measured nothing.
   Milliseconds limit;
   bool fast;   // Part of --preflight fast.
   bool alone;  // Measures speed: runs after all other probes have ended.
   void (*gather)(const ProbeRequest& request, Facts& facts);
 };
 
-// One line of the screen. Some checks return one finding for each thing that is wrong.
+// One line of the screen. Some checks return one finding per problem.
 struct Check {
   std::string_view name;
   Findings (*judge)(const Facts& facts, const Need& need);
   bool if_several = true;  // False: a comparison covers it in a report about several nodes.
 };
 
-// Where the rows of a comparison stand among rows that are equally good, from top to bottom.
+// The place of a comparison's rows among rows that are equally good, from top to bottom.
 enum class Section {
   kVersion,
   kDriver,
@@ -95,7 +95,7 @@ Findings judge(const Subject& subject, const Check& check, const Facts& facts, c
 
 Findings not_measured();  // kUnknown.
 
-// A row whose status and value are those of its worst cell. The caller adds note and cure.
+// A row with the status and value of its worst cell. The caller adds note and cure.
 Row row_of(std::string name, std::vector<Cell> cells);
 
 // The value that at least half of the nodes have, else the first node's. Ignores empty values.

@@ -31,9 +31,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPieces = 3;  // The best of them counts.
 
-// What both ends of a connection share: the words between them, and waiting with a deadline.
+// Shared by both ends of a connection: the messages between them, and waiting with a deadline.
 //
-//   client -> hello(nonce)     server -> one byte, or hangs up
+//   client -> hello(nonce)     server -> one byte, or closes the connection
 //   client -> kBlockFollows and a block, again and again, then kEndOfPiece
 //   server -> one byte once it has read all of that
 constexpr std::size_t kHelloBytes = 48;
@@ -46,8 +46,8 @@ std::string hello(const std::string& nonce) {
   return text;
 }
 
-// Of the functions below, false or an empty text: the peer has gone, or `end` has passed. Sockets
-// are non-blocking.
+// The functions below return false or an empty text if the peer has gone, or `end` has passed.
+// Sockets are non-blocking.
 bool wait_for_socket(const UniqueFd& socket, short events, TimePoint end) {
   while (Clock::now() < end) {
     pollfd ready{socket.get(), events, 0};
@@ -261,7 +261,7 @@ int serve(const UniqueFd& listening, const std::string& nonce) {
       continue;
     }
     const pid_t pid = ::fork();
-    if (pid < 0) serve_client(client, nonce);  // Others wait meanwhile: no link seems broken.
+    if (pid < 0) serve_client(client, nonce);  // Other clients wait until then.
     if (pid != 0) continue;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     serve_client(client, nonce);

@@ -1,7 +1,7 @@
 #pragma once
 // One TCP connection between two nodes, or within one: whether it can be made, how long that takes,
 // how much goes through it, and how much of that had to be sent again. Server and client belong to
-// the same doctor: both know a nonce; the server hangs up on a client that does not.
+// the same doctor: both know a nonce; the server closes connections of clients that do not.
 
 #include <cstdint>
 #include <string>
@@ -46,7 +46,7 @@ class LinkServer {
 
 struct LinkRequest {
   Milliseconds limit{3'000};  // Of everything.
-  Milliseconds send_for{0};   // For so long data is sent; 0: a block alone.
+  Milliseconds send_for{0};   // How long data is sent; 0: one block.
 };
 
 struct LinkMeasurement {

@@ -20,11 +20,11 @@
 namespace ddprun::launcher {
 namespace {
 
-// In the run's temporary folder, while it lives, if there is no other place for its record.
+// In the run's temporary folder, while the run lives, if there is no other place for its record.
 constexpr const char* kLiveRecord = "run.json";
 constexpr double kShortRun = 10;  // Seconds. Its end is not to wait for a disk.
 
-// One home may be that of many machines.
+// Several machines may share a home.
 std::string own_host() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -67,7 +67,7 @@ std::optional<RecordFolder> history_folder() {
   std::string base = environment_variable("XDG_STATE_HOME");
   if (!base.starts_with('/')) {
     const std::string home = environment_variable("HOME");
-    // A home that is missing is not made: a mistyped one would appear, or that of a service user.
+    // A missing home is not created: it may be mistyped, or that of a service user.
     struct stat status {};
     if (!home.starts_with('/') || ::stat(home.c_str(), &status) != 0) return std::nullopt;
     base = home + "/.local/state";

@@ -1,5 +1,5 @@
 #pragma once
-// The last runs that this user started on this machine: one record a run, in
+// The last runs that this user started on this machine: one record per run, in
 // $XDG_STATE_HOME/ddprun/history/HOST, or below ~/.local/state. Written by the launcher, at the
 // start of a run and at its end; read by ddprunctl. DDPRUN_HISTORY=0 keeps none. If the folder
 // cannot be written to, the record of a run is in its temporary folder, as long as it lives.
@@ -15,9 +15,9 @@ namespace ddprun::launcher {
 
 inline constexpr const char* kHistoryVariable = "DDPRUN_HISTORY";
 
-bool keeps_history();  // Not with DDPRUN_HISTORY=0.
+bool keeps_history();  // False with DDPRUN_HISTORY=0.
 
-// Nothing: there is no home, or nothing is to be kept.
+// std::nullopt: there is no home, or records are not to be kept.
 std::optional<RecordFolder> history_folder();
 
 // The names of the temporary folders that hold the sockets of runs begin with it.
@@ -25,7 +25,8 @@ inline constexpr const char* kRunFolderPrefix = "ddprun_";
 
 LauncherLife own_life();
 
-// A run that goes on, as its launcher sees it. What cannot be kept is not: the run matters more.
+// A run in progress, as its launcher sees it. Failures to keep records are ignored: the run matters
+// more.
 class KeptRun {
  public:
   // Writes the record of the start, and removes old ones.
@@ -33,7 +34,7 @@ class KeptRun {
   KeptRun() = default;
 
   RunRecord& record() { return record_; }
-  // Writes the verdict so far, once, of a run that a signal is about to end: what sends it may kill
+  // Writes the verdict so far, once, of a run that a signal is about to end: the sender may kill
   // everything before the end.
   void stopping(std::string verdict);
   // Writes the record of the end; `took_s` since the start.
@@ -47,7 +48,7 @@ class KeptRun {
   RunRecord record_;
 };
 
-// The newest first; before them those that live and are in no folder of records.
+// The newest first; before them running ones that are in no folder of records.
 std::vector<PastRun> past_runs();
 
 // Where the agent of a node of this launcher answers ddprunctl (agent/window/window.h); nodes count

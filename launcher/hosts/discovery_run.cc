@@ -63,7 +63,7 @@ std::string one_line(const std::string& text) {
 std::optional<HostListing> DiscoveryScript::start() {
   DDPRUN_ASSERT(!runs());
   listing_ = {};
-  if (!reap_killed()) return std::nullopt;  // Two would run: this time there is no answer.
+  if (!reap_killed()) return std::nullopt;  // Do not run two scripts: no answer this time.
   auto process = start_program(argv_);
   if (!process) {
     listing_.cannot_start = to_string(process.error());
@@ -102,13 +102,13 @@ void DiscoveryScript::read_errors() {
 
 std::optional<HostListing> DiscoveryScript::serve() {
   if (!runs()) return std::nullopt;
-  // Read before the pipes: what the script wrote until its end is there by then.
+  // Read this before the pipes, so that the script's last output is in them if it has ended.
   const bool is_over = is_readable(process_.pidfd.get());
   read_output();
   read_errors();
   if (!is_over && !listing_.is_too_long) return std::nullopt;
   if (is_over) {
-    ddprun::kill(process_);  // With all that it has started.
+    ddprun::kill(process_);  // Including all processes that it has started.
     listing_.exit_code = reap(process_);
     process_ = ChildProcess();
   }
@@ -137,9 +137,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr Milliseconds kJoinTimeout = 600s;  // As the daemon's.
+constexpr Milliseconds kJoinTimeout = 600s;  // Like the daemon's.
 
-// What all nodes have in common.
+// Common to all nodes.
 struct Meeting {
   const Options& options;
   const Environment& environment;
@@ -195,7 +195,7 @@ class DiscoveryRun {
 };
 
 int DiscoveryRun::run() {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // Then the nodes find their input ended.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // Then the nodes' input ends.
   if (const auto taken = fleet_.take_signals(); !taken) {
     log::error(to_string(taken.error()));
     return kExitFailed;

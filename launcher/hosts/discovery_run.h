@@ -1,7 +1,7 @@
 #pragma once
 // --host-discovery: runs the script that lists the hosts, and a node on each host by ssh, as
 // HostWatch decides. The rendezvous daemon is on this machine, unless --rdzv-endpoint names
-// another: hosts may come and go. Called by main.cc instead of running a node here.
+// another, as hosts may be added and removed. Called by main.cc instead of running a node here.
 
 #include <poll.h>
 
@@ -15,8 +15,8 @@
 
 namespace ddprun::launcher {
 
-// The script of --host-discovery as a process: started, read within limits, ended with all that it
-// started. Used by discovery_run.cc.
+// The script of --host-discovery as a process: started, read within limits, ended with all
+// processes that it started. Used by discovery_run.cc.
 class DiscoveryScript {
  public:
   explicit DiscoveryScript(std::vector<std::string> argv) : argv_(std::move(argv)) {}

@@ -28,7 +28,7 @@ namespace ddprun::launcher {
 
 class Fleet {
  public:
-  // `ssh` is the command of --ssh; `facts` say which hosts are this machine.
+  // `ssh` is the command of --ssh; `facts` show which hosts are this machine.
   Fleet(std::vector<std::string> ssh, MachineFacts facts)
       : ssh_(std::move(ssh)), facts_(std::move(facts)) {}
 

@@ -25,7 +25,7 @@ std::string_view without_blanks(std::string_view line) {
   return line.substr(begin, line.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// In quotes, cut, and without what a terminal would obey.
+// In quotes, cut, and without control characters.
 std::string quoted(std::string_view line) {
   std::string safe(line.substr(0, kShownMax));
   for (char& letter : safe) {
@@ -63,10 +63,10 @@ using namespace std::chrono_literals;
 using Level = HostWatch::Report::Level;
 
 constexpr Duration kStartLimit = 30s;   // ssh's own limit is 10 s for the connection alone.
-constexpr Duration kSettle = 10s;       // From the end of a run's first node to that of its last.
+constexpr Duration kSettle = 10s;       // From the end of a run's first node to the last one's.
 constexpr Duration kStopSlack = 30s;    // Beyond the grace that workers get.
-constexpr Duration kNowLimit = 3s;      // Of nodes that kill their workers at once.
-constexpr Duration kPauseMax = 10min;   // Of a host that has failed.
+constexpr Duration kNowLimit = 3s;      // For nodes that kill their workers at once.
+constexpr Duration kPauseMax = 10min;   // For a host that has failed.
 constexpr Duration kGoodSpell = 10min;  // After such a run, a host's pauses begin anew.
 
 std::string seconds(Duration duration) {
@@ -133,7 +133,7 @@ void HostWatch::start_nodes() {
 
 void HostWatch::on(const NodeReady& ready) {
   Node& node = nodes_.at(ready.host);
-  if (node.state != State::kStarting) return;  // It has been killed meanwhile.
+  if (node.state != State::kStarting) return;  // It was killed since.
   if (interrupted_) return kill(node);
   node.state = State::kRunning;
   node.since = now_;
@@ -171,7 +171,7 @@ void HostWatch::fail_host(const std::string& name, const std::string& why, Durat
   report(Level::kWarning, name + again + " gets no node for " + seconds(pause) + ": " + why);
 }
 
-// Of nodes that have ended by themselves while others run on.
+// Judges nodes that have ended by themselves while others continue.
 void HostWatch::settle() {
   if (!settle_at_ || now_ < *settle_at_ || interrupted_) return;
   settle_at_.reset();
@@ -212,7 +212,7 @@ std::optional<TimePoint> HostWatch::deadline_of(const Node& node) const {
   if (interrupt_ends_) return interrupt_ends_;
   if (node.state == State::kStarting) return node.since + kStartLimit;
   if (node.state == State::kRunning) return std::nullopt;
-  return node.since + 2 * rules_.grace + kStopSlack;  // To the boundary, then for its workers.
+  return node.since + 2 * rules_.grace + kStopSlack;  // Until the boundary, and its workers' end.
 }
 
 void HostWatch::enforce_deadlines() {
@@ -269,14 +269,14 @@ bool HostWatch::any_runs() const {
   });
 }
 
-// The script: when it is run, and what its answers mean.
+// The script: when it runs, and how its answers are used.
 
 namespace {
 
 using Level = HostWatch::Report::Level;
 
 constexpr int kGoodLists = 12;        // After so many in a row, complaints are reported anew.
-constexpr std::size_t kNamesMax = 8;  // In one line.
+constexpr std::size_t kNamesMax = 8;  // Per line.
 
 std::string workers_text(const std::optional<int>& workers) {
   return workers ? number_of(*workers, "worker") : "no number of workers";
@@ -300,7 +300,7 @@ void HostWatch::run_script() {
 }
 
 void HostWatch::on(const Listed& listed) {
-  if (!answer_by_) return;  // It came with the event before which its time was over.
+  if (!answer_by_) return;  // The answer arrived with the event that ended its time.
   answer_by_.reset();
   run_script_at_ = now_ + rules_.period;
   const HostListing& listing = listed.listing;

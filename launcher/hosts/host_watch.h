@@ -31,13 +31,13 @@ namespace ddprun::launcher {
 inline constexpr std::size_t kHostLinesBytesMax = 1 << 20;
 inline constexpr std::size_t kListedHostsMax = 4'096;  // ssh connections from one machine.
 
-// In the order of the lines. Ignores blank lines. A failure names the line that is wrong, as the
+// The hosts, in the order of the lines. Ignores blank lines. A failure names the wrong line, as the
 // end of a sentence: "line 3 'a b' is not a host: ...".
 Result<std::vector<HostEntry>> hosts_in_lines(std::string_view output);
 
 // How the script has ended.
 struct HostListing {
-  std::string cannot_start = {};  // The reason; empty: the script did start.
+  std::string cannot_start = {};  // The reason; empty: the script was started.
   int exit_code = 0;              // 128 + n for signal n.
   bool is_too_long = false;       // The script printed over kHostLinesBytesMax and was killed.
   std::string output = {};
@@ -47,7 +47,7 @@ struct HostListing {
 class HostWatch {
  public:
   struct Rules {
-    std::string script;     // As in "./hosts.sh printed no host".
+    std::string script;     // For messages: "./hosts.sh printed no host".
     NodeRange nnodes;       // Hosts beyond its MAX get no node.
     Milliseconds period;    // From an answer of the script to its next start.
     Milliseconds wait_max;  // The run is given up after so long without a node.
@@ -82,10 +82,10 @@ class HostWatch {
   struct OrderNode {  // Send its orders.
     std::string host;
   };
-  struct WithdrawNode {  // Let it leave the run where the others repeat nothing.
+  struct WithdrawNode {  // Makes it leave the run when no work is lost.
     std::string host;
   };
-  struct KillNode {  // Its ssh; NodeEnded follows.
+  struct KillNode {  // Kills its ssh; NodeEnded follows.
     std::string host;
   };
   struct Report {
@@ -108,15 +108,15 @@ class HostWatch {
  private:
   enum class State {
     kStarting,  // ssh has been started.
-    kRunning,   // It has its orders.
-    kLeaving,   // It is to leave, or was killed before it had orders.
+    kRunning,   // It has received its orders.
+    kLeaving,   // It must leave, or was killed before it had orders.
   };
   struct Node {
     HostEntry host;
     State state;
     TimePoint since;                        // In this state.
-    bool was_killed = false;                // Its end is near.
-    std::optional<int> reported_workers{};  // Of its host, by a list that has been reported.
+    bool was_killed = false;                // It will end soon.
+    std::optional<int> reported_workers{};  // From the last reported list.
   };
   struct Trouble {
     int failures = 0;
@@ -150,19 +150,17 @@ class HostWatch {
   void report(Report::Level level, std::string text);
   bool is_listed(const std::string& name) const;
   bool any_runs() const;
-  Duration patience() const {
-    return 4 * rules_.period;
-  }  // The time that the script has for one answer.
+  Duration patience() const { return 4 * rules_.period; }  // The time for one answer of the script.
 
   const Rules rules_;
   TimePoint now_;
   std::vector<Action> actions_;
   std::optional<TimePoint> run_script_at_;  // Absent while the script runs, ...
-  std::optional<TimePoint> answer_by_;      // ... which has to answer by then.
-  std::vector<HostEntry> listed_;           // By the last good list; empty: there was none.
+  std::optional<TimePoint> answer_by_;      // ... whose answer must arrive by then.
+  std::vector<HostEntry> listed_;           // From the last good list; empty: there was none.
   std::map<std::string, Node> nodes_;
-  std::map<std::string, Trouble> troubles_;  // Of hosts that are listed or have a node.
-  std::set<Complaint> reported_;             // Until the script has been good for a while.
+  std::map<std::string, Trouble> troubles_;  // By host that is listed or has a node.
+  std::set<Complaint> reported_;             // Until the script has worked for a while.
   bool complained_ = false;                  // The last report about the script.
   int good_lists_ = 0;                       // In a row.
   std::size_t reported_surplus_ = 0;
@@ -171,10 +169,10 @@ class HostWatch {
     int exit_code;
     Duration ran;
   };
-  std::vector<EndedNode> ended_;        // By themselves, and it is not known why yet.
+  std::vector<EndedNode> ended_;        // By themselves, for a reason not known yet.
   std::optional<TimePoint> settle_at_;  // The others will have ended by then if the run is over.
   std::optional<int> interrupted_;      // By this signal.
-  std::optional<TimePoint> interrupt_ends_;  // What runs then is killed.
+  std::optional<TimePoint> interrupt_ends_;  // Then all that is left is killed.
   TimePoint alone_since_;                    // No node has run since.
   bool is_over_ = false;
 };

@@ -62,7 +62,7 @@ class HostsRun {
   InterruptCounter impatience_;
   int impatient_ = 0;            // Signals that meant "now".
   std::optional<int> own_code_;  // This process ended the run.
-  int first_code_ = 0;           // Of the first node that ended with another than 0.
+  int first_code_ = 0;           // Of the first node that failed.
 };
 
 Result<void> HostsRun::start_all() {
@@ -165,7 +165,7 @@ void HostsRun::enforce_deadlines() {
     for (const auto& node : fleet_.nodes()) {
       if (node->remote.state() == State::kConnecting) node->kill();
     }
-    connect_until_ = Clock::now() + kConnectLimit;  // They are reaped long before.
+    connect_until_ = Clock::now() + kConnectLimit;  // All are reaped long before.
   }
   if (kill_at_ && Clock::now() >= *kill_at_) {
     kill_at_.reset();

@@ -1,7 +1,7 @@
 #pragma once
-// --hosts: starts a ddprun on each host by ssh, gives it its orders, shows what it prints, passes
+// --hosts: starts a ddprun on each host by ssh, sends it its orders, shows its output, passes
 // signals on, and ends as they end. The run itself is theirs: its daemon is on the first host, and
-// this process is not needed to decide anything. Called by main.cc instead of running a node here.
+// this process makes no decision in it. Called by main.cc instead of running a node here.
 
 #include "launcher/options/options.h"
 #include "launcher/plan/plan.h"

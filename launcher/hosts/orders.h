@@ -36,13 +36,13 @@ std::string encode(const Orders& orders);  // Without its frame.
 Result<Orders> decode_orders(std::string_view body);
 
 std::string encode_signal(int signal);
-std::optional<int> decode_signal(std::string_view body);  // Those that may be forwarded only.
+std::optional<int> decode_signal(std::string_view body);  // Only a signal that may be forwarded.
 
 // In place of a signal: the user pressed Ctrl-C twice, kill everything. Older nodes ignore it.
 inline constexpr std::string_view kKillNow = "now";
 
 // The node's host is no longer listed (--host-discovery): the node leaves the run at the next point
-// from which the others repeat nothing.
+// at which the others lose no work.
 inline constexpr std::string_view kWithdrawn = "withdrawn";
 
 std::string ended_line(const std::string& nonce, int exit_code);

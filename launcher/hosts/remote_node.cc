@@ -13,7 +13,7 @@ constexpr std::size_t kWordsMax = 2'000;
 constexpr std::size_t kLineMax = 300;
 
 struct Known {
-  std::string_view said;   // By OpenSSH's ssh; the first that is found counts.
+  std::string_view said;   // Message of OpenSSH's ssh; the first match counts.
   std::string_view means;  // Behind the host's name.
 };
 

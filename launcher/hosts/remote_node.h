@@ -1,6 +1,6 @@
 #pragma once
-// One node that ssh runs for us: what its lines and its end mean. Pure; ssh_node.h owns the process
-// and the pipes.
+// One node that ssh runs for us: interprets its lines and its end. Pure; ssh_node.h owns the
+// process and the pipes.
 //
 //   kConnecting --its ready line--> kReady --orders--> kRunning --ended line, then the end-->
 //   kEnded
@@ -19,7 +19,7 @@ class RemoteNode {
   enum class State {
     kConnecting,  // ssh has been started.
     kReady,       // ddprun listens there.
-    kRunning,     // It has its orders.
+    kRunning,     // It has received its orders.
     kEnded,       // Its ssh is gone.
   };
 
@@ -40,7 +40,7 @@ class RemoteNode {
   // ddprun's own exit code, once it is known.
   std::optional<int> exit_code() const { return exit_code_; }
 
-  // It has ended without ever running; why() is a sentence with what to do about it.
+  // It has ended without ever running; why() is a sentence that names the cure.
   bool never_ran() const { return state_ == State::kEnded && !has_run_; }
   // It ran, and ssh broke before it ended.
   bool was_lost() const { return state_ == State::kEnded && has_run_ && !exit_code_; }
@@ -50,7 +50,7 @@ class RemoteNode {
   std::string why_ssh_failed() const;
 
   std::string host_;
-  std::string program_;  // Where ddprun was looked for.
+  std::string program_;  // The path of ddprun there.
   State state_ = State::kConnecting;
   bool was_ready_ = false;
   bool has_run_ = false;

@@ -136,7 +136,7 @@ void SshNode::kill() {
 
 bool SshNode::serve() {
   if (remote.state() == RemoteNode::State::kEnded) return false;
-  // Read before the pipes: what the process wrote until its end is there by then.
+  // Read this before the pipes, so that the process's last output is in them if it has ended.
   const bool is_over = is_readable(process_.pidfd.get());
   drain(process_.output, output_);
   drain(process_.errors, errors_);

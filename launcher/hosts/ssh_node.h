@@ -1,6 +1,6 @@
 #pragma once
-// One node that ssh runs for us: its process, its pipes, and what its lines mean. Does not wait and
-// decides nothing. Used by fleet.cc.
+// One node that ssh runs for us: its process, its pipes, and their interpretation. Does not wait
+// and decides nothing. Used by fleet.cc.
 
 #include <poll.h>
 
@@ -18,25 +18,24 @@
 
 namespace ddprun::launcher {
 
-// How a host of --hosts is reached, and what is known beforehand to keep it from being reached.
+// How a host of --hosts is reached, and reasons known beforehand why it cannot be.
 std::string own_program();
 
-// The command that starts the far end on `host`: ssh's, or our own program where that is this
-// machine.
+// The command that starts the far end on `host`: ssh's, or our own program if that is this machine.
 std::vector<std::string> far_end_command(const HostEntry& host, const std::vector<std::string>& ssh,
                                          const MachineFacts& facts);
 
-// The command of ssh alone; nothing where `host` is this machine.
+// The command of ssh alone; empty if `host` is this machine.
 std::vector<std::string> way_to(const HostEntry& host, const std::vector<std::string>& ssh,
                                 const MachineFacts& facts);
 
-// Where the nodes of a run that --hosts starts meet: below the ephemeral ports, as under Slurm.
+// The port at which the nodes of a run of --hosts meet: below the ephemeral ports, as under Slurm.
 std::uint16_t random_meeting_port();
 
 // Names that mean another machine on each of the others.
 std::optional<Failure> unreachable_names(const std::vector<HostEntry>& hosts);
 
-// Of --env.
+// For --env.
 std::optional<Failure> missing_variable(const std::vector<std::string>& names,
                                         const Environment& environment);
 
@@ -48,7 +47,7 @@ class NamedLines : public agent::LineSink {
 
   void on_line(std::string_view line) override;
   void on_piece(std::string_view piece) override;
-  void on_progress(std::string_view) override {}  // The last state arrives as a line.
+  void on_progress(std::string_view) override {}  // Only the last state is shown, as a line.
 
   void feed(std::string_view bytes) { splitter_.feed(bytes, *this); }
   void finish() { splitter_.finish(*this); }

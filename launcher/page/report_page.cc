@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-// The page, with a mark where the data stand.
+// The page, with a mark in place of the data.
 asm(".pushsection .rodata, \"a\"\n"
     ".hidden ddprun_report_page, ddprun_report_page_end\n"
     ".global ddprun_report_page, ddprun_report_page_end\n"
@@ -23,7 +23,8 @@ constexpr const char* kSchema = "ddprun.report/1";
 
 }  // namespace
 
-// No tag and no comment can begin or end in it. Outside of strings JSON has none of these signs.
+// No tag and no comment can begin or end in the result. Outside of strings JSON has none of these
+// characters.
 std::string embedded_json(std::string_view json) {
   std::string text;
   text.reserve(json.size());

@@ -10,13 +10,13 @@
 
 namespace ddprun::launcher {
 
-// What the account lacks because the daemon does not know it. Empty: not known here either.
+// Facts that the account lacks because the daemon does not know them. Empty: not known here either.
 struct PageFacts {
   std::string command{};
   std::string started_utc{};  // "2026-11-20T21:04:12Z"
 };
 
-// Nothing: `account` is no account. Whatever words it holds, they stay data.
+// std::nullopt: `account` is not an account. Any text in it remains data.
 std::optional<std::string> report_page(std::string_view account, const PageFacts& facts);
 
 // A text as it may stand in a script element of type application/json.

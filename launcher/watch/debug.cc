@@ -76,7 +76,7 @@ Result<Handlers> handlers_of(const std::string& who, const std::string& door) {
   return handlers;
 }
 
-// One request at a socket, within `limit`. The folder is named by its descriptor: its path may be
+// One request at a socket, within `limit`. The folder is opened by descriptor, as its path may be
 // longer than an address.
 class Exchange {
  public:

@@ -1,7 +1,7 @@
 #pragma once
-// `ddprunctl debug`: what PyTorch's own debug handlers say of a rank on this machine. torch serves
-// them at ports that anyone may use; here it serves them at a socket in the run's temporary folder
-// (python/startup/ddprun_watch/_debug.py). Called by ctl_main.cc.
+// `ddprunctl debug`: the output of PyTorch's own debug handlers of a rank on this machine. torch
+// serves them at ports that anyone may use; here it serves them at a socket in the run's temporary
+// folder (python/startup/ddprun_watch/_debug.py). Called by ctl_main.cc.
 
 #include <string>
 
@@ -17,10 +17,10 @@ struct DebugQuestion {
   Milliseconds limit{60'000};
 };
 
-// Whether `handler` may stand in a request: a name, and after "?" parameters, as in a URL.
+// Whether `handler` may be part of a request: a name, and after "?" parameters, like in a URL.
 bool is_handler(const std::string& handler);
 
-// Prints the answer: for a terminal without what that would obey, else as it is.
+// Prints the answer: for a terminal without control characters, else unchanged.
 Result<void> print_debug(const DebugQuestion& question);
 
 }  // namespace ddprun::launcher

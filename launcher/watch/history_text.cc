@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr int kPipeColumns = 120;
 constexpr std::int64_t kDay = 86'400;
-constexpr int kSignalled = 128;  // And the signal's number: an exit code.
+constexpr int kSignalled = 128;  // Plus the signal's number: an exit code.
 
 std::string words(const json& object, const char* name) {
   const auto it = object.find(name);
@@ -136,7 +136,7 @@ TableRow row_of(const PastRun& run, std::size_t number, const LocalTime& time,
       cell_text(fate_of(run, verdict))};
 }
 
-// Of several lines, each on its own; what workers wrote keeps its colours where there are any.
+// Indents each line; workers' output keeps its colours if the style has any.
 std::string indented(const std::string& text, const ScreenStyle& style) {
   std::string result;
   const std::string safe = without_escapes(text);
@@ -149,7 +149,7 @@ std::string indented(const std::string& text, const ScreenStyle& style) {
   return result;
 }
 
-// What happened, where the record has it.
+// The events of the run, if the record has them.
 std::string events_text(const RunRecord& record) {
   std::string text;
   for (const RunEventText& event : record.events) {

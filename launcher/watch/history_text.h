@@ -1,5 +1,5 @@
 #pragma once
-// The history of runs in words: a table, one run, JSON. Pure.
+// The history of runs as text: a table, one run, JSON. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace ddprun::launcher {
 
-// Now, and by how much clocks differ from UTC here.
+// The time, and the offset of local clocks from UTC.
 struct LocalTime {
   std::int64_t now = 0;  // Seconds since 1970.
   std::int64_t ahead = 0;
@@ -21,8 +21,8 @@ struct LocalTime {
 // "today 08:12", "yesterday 09:30", "2026-11-20 21:04".
 std::string when_text(std::int64_t then, const LocalTime& time);
 
-// The position of the run that `word` means: a run id, of which the newest run counts, or its
-// number in the list.
+// The position of the run for `word`: a run id, for which the newest run counts, or its number in
+// the list.
 std::optional<std::size_t> find_run(const std::vector<PastRun>& runs, std::string_view word);
 
 // "2026-11-20T21:04:12Z".
@@ -36,11 +36,11 @@ std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time
                          const ScreenStyle& style, KeptBy keeper = KeptBy::kMachine);
 std::string past_run_text(const PastRun& run, const LocalTime& time, const ScreenStyle& style,
                           KeptBy keeper = KeptBy::kMachine);
-// What a daemon answers: {"runs": [...]}, of which all have ended.
+// A daemon's answer: {"runs": [...]}; all of them have ended.
 Result<std::vector<PastRun>> decode_history(std::string_view text);
 std::string history_json(const std::vector<PastRun>& runs);
 
-// What its workers wrote last, of one rank or of all (-1), as `ddprunctl logs` prints it.
+// The last output of its workers, of one rank or of all (-1), as `ddprunctl logs` prints it.
 std::string tails_text(const RunRecord& record, int rank, bool is_stderr);
 
 }  // namespace ddprun::launcher

@@ -23,19 +23,19 @@ using Clock = std::chrono::steady_clock;
 constexpr int kFollowEveryMs = 250;
 constexpr std::chrono::seconds kEndLimit{10};  // For a launcher to write the record of its end.
 
-// On a terminal it obeys nothing but colours.
+// Prints for a terminal without escape sequences except colours.
 void print(const std::string& text, bool is_stderr) {
   if (text.empty()) return;
   if (is_stderr) std::fputs(without_escapes(text).c_str(), stderr);
   if (!is_stderr) write_output(without_escapes(text));
 }
 
-// Of one run: the streams of its workers here, each with how far it was printed.
+// The streams of a run's workers here, each with how much of it was printed.
 class Reader {
  public:
   Reader(PastRun run, int rank) : run_(std::move(run)), rank_(rank) {}
 
-  // Prints what is new. False: no agent of the run answers.
+  // Prints new output. False: no agent of the run answers.
   bool read() {
     bool answered = false;
     const auto question = [&](const std::string& path) {
@@ -53,10 +53,10 @@ class Reader {
     return answered;
   }
 
-  // Which agents did not answer the last time, as a sentence; empty: each that is there did.
+  // A sentence about the agents that did not answer last time; empty if all present ones did.
   const std::string& mute() const { return mute_; }
 
-  // Of a run that has ended.
+  // Prints from the record of a run that has ended.
   void read_record(const RunRecord& record) {
     for (const RunTail& tail : record.tails) {
       if (rank_ >= 0 && tail.rank != rank_) continue;
@@ -118,8 +118,8 @@ Result<void> follow(Reader& reader, const PastRun& run) {
       until = Clock::now() + kEndLimit;
       continue;
     }
-    // If the agents are gone, what they had last is in the record, as soon as the launcher has
-    // written it. One that stands still, or has too many visitors, is asked again.
+    // If the agents are gone, their last output is in the record, as soon as the launcher has
+    // written it. An agent that stands still, or has too many visitors, is queried again.
     const auto now = run_of_record(run.name);
     if (!now || now->state == RunState::kVanished) return {};
     if (now->state == RunState::kEnded) return reader.read_record(now->record), Result<void>();
@@ -156,7 +156,7 @@ Result<void> print_logs(const LogsOptions& options) {
     if (const auto followed = follow(reader, *run); !followed) return followed.error();
   } else {
     const bool answered = running && reader.read();
-    const auto now = run_of_record(run->name);  // It may have ended a moment ago.
+    const auto now = run_of_record(run->name);  // The run may have ended a moment ago.
     if (now && !answered) reader.read_record(now->record);
     const bool goes_on = now && now->state == RunState::kRunning;
     if (goes_on && !reader.mute().empty()) return Failure{Errc::kPeerSilent, reader.mute()};

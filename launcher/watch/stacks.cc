@@ -85,8 +85,8 @@ int worker_started_as(int launcher, int rank, const std::string& proc) {
     if (started_with(process, "DDPRUN_JOB").empty() || !descends(pid, launcher, proc)) continue;
     found.push_back({agent::read_proc_stat(pid, proc), pid});
   }
-  // A worker's children have its variables: the worker is the one whose parent is not among them.
-  // What a dead worker left behind is older than the worker that replaced it.
+  // A worker's children have its variables: the worker is the process whose parent is not among
+  // them. Processes that a dead worker left behind are older than the worker that replaced it.
   std::erase_if(found, [](const Found& one) { return one.stat.state == 'Z'; });
   const Found* newest = nullptr;
   for (const Found& one : found) {
@@ -175,7 +175,7 @@ std::vector<Tool> native_tools(const std::string& pid) {
       {"eu-stack", {"eu-stack", "-p", pid}}};
 }
 
-// Whether one of them has shown the stacks; `missing` gets why others have not.
+// Whether one of the tools has shown the stacks; `missing` gets the reasons of the others.
 bool show_native(int pid, std::string& missing) {
   for (Tool& tool : native_tools(std::to_string(pid))) {
     tool.argv[0] = found_on_path(tool.title);
@@ -237,7 +237,7 @@ std::string kernel_view(int pid, const std::string& proc) {
     const std::string call = one_line(agent::read_proc_file(folder + "/syscall"));
     if (call != "-" && call != "running") text += ", system call " + call;
     text += "\n";
-    const std::string stack = agent::read_proc_file(folder + "/stack");  // For root.
+    const std::string stack = agent::read_proc_file(folder + "/stack");  // Readable by root.
     for (std::size_t at = 0; at < stack.size();) {
       const std::size_t end = std::min(stack.find('\n', at), stack.size());
       text += "  " + cell_text(stack.substr(at, end - at)) + "\n";

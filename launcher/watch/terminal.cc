@@ -45,14 +45,15 @@ void add_meaning(const Table& table, char sign, std::vector<Key>& keys) {
   }
 }
 
-// How long the sequence at the beginning of `text` is, which is an escape; nothing: it goes on.
+// The size of the sequence at the beginning of `text`, which is an escape; std::nullopt:
+// incomplete.
 std::optional<std::size_t> sequence_size(std::string_view text) {
   if (text.size() < 2) return std::nullopt;
   if (text[1] == 'O') return text.size() < 3 ? std::nullopt : std::optional<std::size_t>(3);
   if (text[1] != '[') return 1;  // Esc, or Alt and a key: that key.
   for (std::size_t at = 2; at < text.size(); ++at) {
     if (text[at] >= '@' && text[at] <= '~') return at + 1;
-    if (text[at] < ' ' || text[at] > '~' || at == kSequenceMax) return at;  // None of a terminal.
+    if (text[at] < ' ' || text[at] > '~' || at == kSequenceMax) return at;  // Not a sequence.
   }
   return std::nullopt;
 }
@@ -161,7 +162,7 @@ void FullScreen::draw(const std::vector<std::string>& lines) const {
   write_screen(text + "\x1b[J");
 }
 
-// Ctrl-Z: the shell has its screen meanwhile.
+// Ctrl-Z: the shell gets its screen back until SIGCONT.
 void FullScreen::stop() {
   leave();
   ::raise(SIGSTOP);

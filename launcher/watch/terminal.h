@@ -1,5 +1,5 @@
 #pragma once
-// The terminal that ddprunctl writes to: what it can show, and, for top, a whole screen and keys.
+// The terminal of ddprunctl: its abilities, and, for top, a whole screen and keys.
 
 #include <termios.h>
 #include <unistd.h>
@@ -19,9 +19,9 @@ namespace ddprun::launcher {
 
 // Keys out of the bytes that a terminal sends. Pure. Used by `ddprunctl top`.
 //
-// One read may bring several keys (a held arrow over ssh), and one key may come in several reads:
-// the bytes of an arrow are ESC [ B, and a packet may end behind any of them. An ESC that nothing
-// follows in time is the key Esc.
+// One read may contain several keys (a held arrow over ssh), and one key may need several reads:
+// the bytes of an arrow are ESC [ B, and a packet may end behind any of them. An ESC without a
+// further byte in time is the key Esc.
 enum class Key {
   kUp,
   kDown,
@@ -42,7 +42,7 @@ class KeyParser {
   // The keys that `bytes` complete; what has no meaning is left out.
   std::vector<Key> take(std::string_view bytes);
 
-  // Whether a sequence has begun: call expired() if no byte comes within kEscapeLimit.
+  // Whether a sequence has begun: call expired() if no byte arrives within kEscapeLimit.
   bool is_waiting() const { return !pending_.empty(); }
   std::vector<Key> expired();
 
@@ -50,11 +50,11 @@ class KeyParser {
   std::string pending_;  // The beginning of a sequence.
 };
 
-// Of standard output: as the environment wants it. Not wider than the terminal; any width for a
+// The style of standard output, from the environment. Not wider than the terminal; any width for a
 // pipe.
 ScreenStyle output_style();
 
-// Whether a screen can be redrawn there, and keys come from standard input.
+// Whether a screen can be redrawn there, and standard input delivers keys.
 bool can_redraw();
 
 // The alternate screen, from here until its end. Signals that end or stop the process give the
@@ -76,10 +76,10 @@ class FullScreen {
   static int keys_fd() { return STDIN_FILENO; }
   int signals_fd() const { return signals_.get(); }
 
-  // What the keyboard sent; nothing: the terminal is gone.
+  // The keyboard's bytes; std::nullopt: the terminal is gone.
   static std::optional<std::string> take_bytes();
-  // Acts on the signals that came: false if one of them ends the program. The screen has to be
-  // drawn again.
+  // Acts on received signals: false if one of them ends the program. The screen has to be drawn
+  // again.
   bool take_signals();
 
  private:

@@ -26,7 +26,7 @@ using rendezvous::RunStatus;
 // A screen that is empty for longer shows what is waited for.
 constexpr Milliseconds kFirstAnswer{500};
 
-// What is known of a run whose agents do not answer.
+// The status of a run whose agents do not answer, from its record.
 RunStatus from_record(const PastRun& run, const std::string& mute) {
   RunStatus status;
   status.run_id = run.record.run_id;
@@ -36,8 +36,8 @@ RunStatus from_record(const PastRun& run, const std::string& mute) {
   return status;
 }
 
-// Of the agents of one launcher the first tells of the run; the others add their nodes, where they
-// know of none but themselves.
+// The first agent of a launcher reports the run; the others add their nodes, if they know only
+// their own.
 void add_run(DaemonStatus& all, const PastRun& run, const std::vector<AgentAnswer>& answers) {
   const std::size_t before = all.runs.size();
   for (const AgentAnswer& answer : answers) {
@@ -52,14 +52,14 @@ void add_run(DaemonStatus& all, const PastRun& run, const std::vector<AgentAnswe
     for (auto& node : status->runs.front().nodes) nodes.push_back(std::move(node));
   }
   const std::string mute = mute_text(run, answers);
-  if (mute.empty()) return;  // One that is not there ends at this moment.
+  if (mute.empty()) return;  // An agent that is not there ends at this moment.
   if (all.runs.size() == before) return all.runs.push_back(from_record(run, mute));
   const auto since = std::max<std::int64_t>(std::time(nullptr) - run.record.started, 0);
   all.runs.back().events.push_back(
       {.at_s = static_cast<double>(since), .is_trouble = true, .text = mute});
 }
 
-// The agents of all runs here, asked at once.
+// The agents of all runs here, queried at once.
 class Survey {
  public:
   Survey(boost::asio::io_context& io, std::string run_id, OnStatus handler)
@@ -100,7 +100,7 @@ class Survey {
       add_run(all, asked.run, {next, end});
       next = end;
     }
-    const OnStatus handler = std::move(handler_);  // It may let go of us.
+    const OnStatus handler = std::move(handler_);  // The handler may destroy this object.
     if (!all.runs.empty() || run_id_.empty()) return handler(std::move(all));
     handler(Failure{Errc::kNotFound, "no run '" + run_id_ +
                                          "' of yours is in progress on this machine; " +
@@ -123,7 +123,7 @@ class Top {
   }
 
   Result<void> run() {
-    io_.run_for(kFirstAnswer);  // With the terminal as it was: the first answer may be a failure.
+    io_.run_for(kFirstAnswer);  // Before the screen is opened: the first answer may be a failure.
     if (failure_) return *failure_;
     auto screen = FullScreen::open();
     if (!screen) return screen.error();
@@ -257,7 +257,7 @@ class Top {
   bool timer_runs_ = false;
   KeyParser parser_;
   std::shared_ptr<void> asked_;         // The query in progress, or the last.
-  std::optional<DaemonStatus> status_;  // The last that came.
+  std::optional<DaemonStatus> status_;  // The last one received.
   std::optional<Failure> failure_;      // Of the first query.
   TopView view_;
   std::string complaint_;

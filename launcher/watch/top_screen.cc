@@ -216,11 +216,11 @@ constexpr std::size_t kHostColumns = 16;
 // Columns of the terminal from which on there is room for a field; node and phase have always room.
 constexpr int kLateFrom = 37, kStepFrom = 48, kRanksFrom = 60, kRateFrom = 69, kCpuFrom = 90,
               kMemoryFrom = 100;
-constexpr double kEtaMax = 1e7;  // Seconds: more is no forecast.
+constexpr double kEtaMax = 1e7;  // Seconds: longer is not a forecast.
 
 bool is_late(const RankStatus& rank) { return rendezvous::is_late(rank.late_ms, rank.steps_per_s); }
 
-// The one of the node that the others wait for longest; null: none.
+// The rank that the others of the node wait for longest; null: none.
 const RankStatus* latest_of(const NodeStatus& node) {
   const RankStatus* latest = nullptr;
   for (const RankStatus& rank : node.ranks) {
@@ -301,7 +301,7 @@ class Screen {
     progress();
   }
 
-  // Why there are no steps, which may be a long sentence.
+  // Shows why there are no steps, which may be a long sentence.
   void waiting() {
     constexpr std::size_t kLinesMax = 3;
     const auto columns = static_cast<std::size_t>(std::max(style_.columns, 0));
@@ -341,7 +341,7 @@ class Screen {
     put(std::move(line().add(" ").add_fields(std::move(fields))));
   }
 
-  // ", in forward", as far as whoever was asked knows.
+  // ", in forward", if the source of the status knows it.
   std::string phase_of(int rank) const {
     if (!run_.late) return "";
     const auto here = std::ranges::find(*run_.late, rank, &rendezvous::LateStatus::rank);
@@ -515,7 +515,7 @@ class Screen {
   const ScreenStyle& style_;
   const std::size_t runs_;
   std::vector<std::string> lines_;
-  std::size_t event_count_ = 0;  // That are shown.
+  std::size_t event_count_ = 0;  // Number of events shown.
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// The screen of `ddprunctl top`: one run, its nodes and ranks, who is late, where the time went,
-// what happened. Pure.
+// The screen of `ddprunctl top`: one run, its nodes and ranks, late ranks, use of time, events.
+// Pure.
 
 #include <string>
 #include <string_view>
@@ -12,8 +12,8 @@
 
 namespace ddprun::launcher {
 
-// Text for screens: columns, colours and the bar of where time went, in UTF-8 or ASCII. Pure. Used
-// by all that ddprunctl prints for people.
+// Text for screens: columns, colours and the bar for the use of time, in UTF-8 or ASCII. Pure. Used
+// by all output of ddprunctl for people.
 struct ScreenStyle {
   int columns = 0;  // No line is wider; 0: any.
   bool colours = false;
@@ -23,22 +23,22 @@ struct ScreenStyle {
   const char* pick(const char* glyph, const char* ascii) const { return utf8 ? glyph : ascii; }
 };
 
-// A name or a sentence from outside as a field of a screen: plain_line(), and "-" for nothing.
+// A name or a sentence from outside as a field of a screen: plain_line(), and "-" if it is empty.
 std::string cell_text(std::string_view text);
 
 // A table with its heading. On a terminal no line is wider than that: columns are left out, least
 // needed first, then the last one is clipped. In a pipe only the last one is, at 120 columns. `sgr`
-// is the look of a row's first cell; may be empty.
+// is the style of a row's first cell; may be empty.
 std::string table_text(const std::vector<TableColumn>& columns, const std::vector<TableRow>& rows,
                        const ScreenStyle& style, const std::vector<const char*>& sgr = {});
 
-// One line of a screen; what does not fit ends with "…".
+// One line of a screen; if the text does not fit, it ends with "…".
 class ScreenLine {
  public:
   explicit ScreenLine(const ScreenStyle& style) : style_(style) {}
   ScreenLine& add(std::string_view text, const char* sgr = nullptr);
   ScreenLine& at(std::size_t column);  // Blanks up to there.
-  // Those that fit behind what is there, least needed first left out, two blanks apart.
+  // Adds the fields that fit, two blanks apart; the least needed are left out first.
   ScreenLine& add_fields(std::vector<LineField> fields);
   std::size_t width() const { return width_; }
   std::string take() { return std::move(text_); }
@@ -49,31 +49,31 @@ class ScreenLine {
   std::size_t width_ = 0;
 };
 
-// Where the time of all ranks went: a sign for each `width`th of it, by part.
+// The use of all ranks' time: one sign per `width`th of it, by part.
 void add_time_bar(ScreenLine& line, const LedgerTotals& ledger, std::size_t width,
                   const ScreenStyle& style);
-// "forward 26.0  backward 53.0": the parts that have some of it, in at most `lines` lines, which
-// begin with a blank; the smallest parts are left out if they do not fit.
+// "forward 26.0  backward 53.0": the parts that are not zero, in at most `lines` lines, which begin
+// with a blank; the smallest parts are left out if they do not fit.
 std::vector<std::string> time_legend(const LedgerTotals& ledger, const ScreenStyle& style,
                                      std::size_t lines);
 
-// What the keys and columns of `ddprunctl top` mean. Pure. Used by top_screen.cc.
+// The help for the keys and columns of `ddprunctl top`. Pure. Used by top_screen.cc.
 std::vector<std::string> top_help(const ScreenStyle& style);
 
 enum class TopOrder {
   kRank,
-  kLate,  // Those that the others wait for first.
+  kLate,  // First the ranks that the others wait for.
 };
 
 struct TopView {
   ScreenStyle style{};
   int lines = 0;  // Of the terminal; 0: any, and all ranks, without keys.
   TopOrder order = TopOrder::kRank;
-  std::size_t run = 0;       // Which of the runs.
-  std::size_t chosen = 0;    // Of the nodes, in the order of the screen.
-  std::string open_node{};   // The id of the node whose ranks are shown.
+  std::size_t run = 0;       // Index of the run.
+  std::size_t chosen = 0;    // Index of the node, in the order of the screen.
+  std::string open_node{};   // The id of the node that shows its ranks.
   bool paused = false;
-  bool help = false;  // Instead of nodes and events: what keys and columns mean.
+  bool help = false;  // Show the help instead of nodes and events.
 };
 
 // How many nodes there are to choose from, and the id of the chosen one; empty: there is none.

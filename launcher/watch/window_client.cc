@@ -28,10 +28,10 @@ using boost::system::error_code;
 
 constexpr Milliseconds kAnswerLimit{5'000};
 constexpr Milliseconds kHaltedLimit{500};  // For a process that is stopped.
-constexpr Milliseconds kPause{50};         // Before another attempt, and between looks at /proc.
+constexpr Milliseconds kPause{50};         // Before another attempt, and between reads of /proc.
 constexpr std::size_t kAnswerBytesMax = std::size_t{64} << 20;
 
-// The folder is named by its descriptor: its path may be longer than an address.
+// The folder is opened by descriptor, as its path may be longer than an address.
 Result<sockaddr_un> socket_address(const std::string& path, UniqueFd& folder) {
   const std::size_t slash = path.rfind('/');
   folder.reset(::open(path.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -51,8 +51,8 @@ int listener_of(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
-// One question to one agent. An agent that hangs up has too many visitors, or ends: it is asked
-// again until its time is over, or its socket refuses.
+// One request to one agent. An agent that closes the connection has too many visitors, or ends: it
+// is queried again until its time is over, or its socket refuses.
 class Query : public std::enable_shared_from_this<Query> {
  public:
   using Done = std::function<void(AgentAnswer)>;
@@ -84,7 +84,7 @@ class Query : public std::enable_shared_from_this<Query> {
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) return finish(errno_failure("making a socket"));
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
-      // EAGAIN: so many connections wait to be accepted that there is no room for another.
+      // EAGAIN: the queue of connections to accept is full.
       if (errno == EAGAIN || errno == EINTR) return attempt_later();
       return finish(errno_failure("connecting to " + answer_.path));
     }
@@ -167,7 +167,7 @@ class Query : public std::enable_shared_from_this<Query> {
   Done done_;
 };
 
-// Those to all agents of a run.
+// The queries to all agents of a run.
 class Queries {
  public:
   Queries(boost::asio::io_context& io, const std::vector<AgentQuestion>& questions,
@@ -183,7 +183,7 @@ class Queries {
   }
   Queries(const Queries&) = delete;
   Queries& operator=(const Queries&) = delete;
-  // NOLINTNEXTLINE(bugprone-exception-escape): cancelling throws only where memory is out.
+  // NOLINTNEXTLINE(bugprone-exception-escape): cancelling throws only if memory is out.
   ~Queries() {
     for (const auto& query : queries_) query->forget();
   }
@@ -196,7 +196,7 @@ class Queries {
   void take(std::size_t index, AgentAnswer answer) {
     answers_[index] = std::move(answer);
     if (--open_ > 0) return;
-    const auto handler = std::move(handler_);  // It may let go of us.
+    const auto handler = std::move(handler_);  // The handler may destroy this object.
     handler(std::move(answers_));
   }
 
@@ -217,8 +217,8 @@ std::string state_text(char state) {
   }
 }
 
-// Of an agent whose socket takes no connection: a child of the launcher that has its name and is
-// not among those that are known.
+// The pid of an agent whose socket accepts no connection: a child of the launcher that has its name
+// and is not among the known ones.
 int unknown_agent(const RunRecord& run, const std::vector<MuteAgent>& known) {
   const std::string name = agent::read_proc_stat(run.launcher.pid).name;
   for (const int pid : agent::numbered_entries("/proc")) {

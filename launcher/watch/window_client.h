@@ -1,6 +1,6 @@
 #pragma once
-// What the agents of this user's runs on this machine answer (agent/window/window.h), and what is
-// known of an agent that does not.
+// The answers of the agents of this user's runs on this machine (agent/window/window.h), and what
+// is known of an agent that does not answer.
 
 #include <boost/asio/io_context.hpp>
 #include <functional>
@@ -16,8 +16,8 @@ namespace ddprun::launcher {
 struct AgentAnswer {
   std::string path;  // Of its socket.
   int pid = 0;       // Of the agent; 0: not known.
-  // The whole answer. A failure is Errc::kPeerSilent if a process listens there and does not
-  // answer in time; any other failure means that no process listens there.
+  // The whole answer. A failure is Errc::kPeerSilent if a process listens there and does not answer
+  // in time; any other failure means that no process listens there.
   Result<std::string> text;
   bool is_mute() const { return !text && text.error().code == Errc::kPeerSilent; }
 };
@@ -27,14 +27,14 @@ struct AgentQuestion {
   std::string text;
 };
 
-// Asks all at once, and calls the handler from the loop when each has answered or failed, after 5 s
-// at the latest; not if the returned handle is let go before. A process that is stopped is not
-// waited for.
+// Queries all at once, and calls the handler from the loop when each has answered or failed, after
+// 5 s at the latest; not if the returned handle is destroyed before. A process that is stopped is
+// not waited for.
 std::shared_ptr<void> async_ask_windows(boost::asio::io_context& io,
                                         const std::vector<AgentQuestion>& questions,
                                         std::function<void(std::vector<AgentAnswer>)> handler);
 
-// The same, blocking; `question` may depend on the socket.
+// Like async_ask_windows(), but blocks; `question` may depend on the socket.
 std::vector<AgentAnswer> ask_windows(
     const std::vector<std::string>& paths,
     const std::function<std::string(const std::string& path)>& question);
@@ -51,8 +51,8 @@ std::vector<std::string> windows_of(const PastRun& run);
 // answer", from /proc and the answers of its agents; empty if each agent that is there answers.
 std::string mute_text(const PastRun& run, const std::vector<AgentAnswer>& answers);
 
-// The same from what is known of the agents: the pid (0: not known) and the state in /proc of each
-// that does not answer, and how many there are. Pure.
+// The text from the known facts: the pid (0: not known) and the state in /proc of each agent that
+// does not answer, and how many agents there are. Pure.
 struct MuteAgent {
   int pid = 0;
   char state = '?';
