@@ -50,7 +50,7 @@ Result<std::string> read_token(const CtlOptions& options, const Environment& env
   return secret_in_file(*options.token_file, "token");
 }
 
-// "alice@head", so that users whose run ends know whom to contact.
+// "alice@head", as a contact for users if their run is ended.
 std::string who_asks() {
   const passwd* user = ::getpwuid(::geteuid());
   std::array<char, 256> host{};

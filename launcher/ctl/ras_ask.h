@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// A job with workers on this machine whose environment we may read.
+// A job with workers on this machine and an environment that we may read.
 struct RasJob {
   std::string run_id;
   std::string address;  // "localhost:21234"
@@ -19,8 +19,8 @@ struct RasJob {
   bool operator==(const RasJob&) const = default;
 };
 
-// The jobs of all processes whose environment has TORCHELASTIC_RUN_ID and NCCL_RAS_ADDR, each once.
-// `run_id`: of this run only, if not empty.
+// The jobs of all processes that have TORCHELASTIC_RUN_ID and NCCL_RAS_ADDR in their environment,
+// each once. `run_id`: of this run only, if not empty.
 std::vector<RasJob> ras_jobs(const std::string& run_id, const std::string& proc = "/proc");
 
 struct RasAnswer {

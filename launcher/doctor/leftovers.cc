@@ -70,7 +70,7 @@ std::vector<int> orphans() {
   return found;
 }
 
-// Checks twice: a process whose agent was killed a moment ago is being killed, too.
+// Checks twice: if an agent was killed a moment ago, its processes are being killed, too.
 void find_processes(Facts& facts) {
   std::vector<int> left = orphans();
   if (left.empty()) return;

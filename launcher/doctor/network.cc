@@ -242,7 +242,7 @@ Findings judge_loopback(const Facts& facts, const Need&) {
 Rows compare_mtu(const Nodes& nodes, const Need&) {
   std::vector<std::string> values;
   for (const NodeFacts& node : nodes) {
-    // Describes the interface whose address the other nodes know.
+    // Describes the interface with the address that the other nodes know.
     std::string value;
     const std::string own = node.facts.text(fact::kMeetAddress);
     for (const Facts& interface : node.facts.list(fact::kInterfaces)) {

@@ -13,8 +13,8 @@ namespace {
 constexpr int kPortsFirst = 29'400;
 constexpr int kPorts = 3'200;
 constexpr int kStepsApart = 16;
-// Further ports, tried if the first is taken all the same: by a job whose number differs by 200, or
-// by a service. Prime, so that neighbours in one sequence are not neighbours in another.
+// Further ports, tried if the first is taken all the same: by a service, or by a job with a number
+// that differs by 200. Prime, so that neighbours in one sequence are not neighbours in another.
 constexpr int kMorePorts = 3;
 constexpr int kPortStride = 577;
 

@@ -1,6 +1,6 @@
 #pragma once
-// All options of a user, parsed and checked one value at a time. Their combined meaning (who hosts,
-// who joins, what contradicts what) is plan.h's. main.cc calls parse() first of all.
+// All options of a user, parsed and checked one value at a time. plan.h interprets them together
+// (host or join, contradictions). main.cc calls parse() first of all.
 //
 // A value is from the command line, else from torchrun's PET_<NAME> variable, else it is absent or
 // has the default given here. "Absent" is kept if plan.h must know whether the user gave it. Pure.

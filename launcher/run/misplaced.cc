@@ -46,7 +46,7 @@ std::string misplaced_flag_hint(const std::string& program,
   return "";
 }
 
-// Python's message about tcp://fd01::1:29500, whose port begins at the first colon.
+// Python's message about tcp://fd01::1:29500: it takes the port to begin at the first colon.
 std::string bare_ipv6_hint(std::string_view last_words) {
   if (last_words.find("Port could not be cast to integer value as ':") == std::string_view::npos) {
     return "";

@@ -38,7 +38,7 @@ std::string agent_name(const NodeContext& context, int index);
 // The file of an agent for the history; only with a watch_folder.
 std::string ending_file(const NodeContext& context, int index);
 
-// Writes the verdict of a node whose agent was killed before it could.
+// Writes the verdict of a node if its agent was killed before it could.
 void write_agent_killed(const NodeContext& context, rendezvous::Verdict::Kind kind, int exit_code,
                         const std::string& text);
 

@@ -85,8 +85,8 @@ int worker_started_as(int launcher, int rank, const std::string& proc) {
     if (started_with(process, "DDPRUN_JOB").empty() || !descends(pid, launcher, proc)) continue;
     found.push_back({agent::read_proc_stat(pid, proc), pid});
   }
-  // A worker's children have its variables: the worker is the process whose parent is not among
-  // them. Processes that a dead worker left behind are older than the worker that replaced it.
+  // A worker's children have its variables: the worker is the process without a parent among them.
+  // Processes that a dead worker left behind are older than the worker that replaced it.
   std::erase_if(found, [](const Found& one) { return one.stat.state == 'Z'; });
   const Found* newest = nullptr;
   for (const Found& one : found) {

@@ -26,7 +26,7 @@ using rendezvous::RunStatus;
 // A screen that is empty for longer shows what is waited for.
 constexpr Milliseconds kFirstAnswer{500};
 
-// The status of a run whose agents do not answer, from its record.
+// The status of a run from its record, if its agents do not answer.
 RunStatus from_record(const PastRun& run, const std::string& mute) {
   RunStatus status;
   status.run_id = run.record.run_id;

@@ -25,7 +25,7 @@ using OnStatus = std::function<void(Result<rendezvous::DaemonStatus>)>;
 using StatusSource =
     std::function<std::shared_ptr<void>(boost::asio::io_context& io, OnStatus handler)>;
 
-// The runs of this user on this machine whose id is `run_id`; empty: all. From their agents; if a
+// The runs of this user on this machine with the id `run_id`; empty: all. From their agents; if a
 // run's agents do not answer, from its record.
 StatusSource runs_of_this_machine(std::string run_id);
 

@@ -217,8 +217,8 @@ std::string state_text(char state) {
   }
 }
 
-// The pid of an agent whose socket accepts no connection: a child of the launcher that has its name
-// and is not among the known ones.
+// The pid of an agent with a socket that accepts no connection: a child of the launcher that has
+// its name and is not among the known ones.
 int unknown_agent(const RunRecord& run, const std::vector<MuteAgent>& known) {
   const std::string name = agent::read_proc_stat(run.launcher.pid).name;
   for (const int pid : agent::numbered_entries("/proc")) {

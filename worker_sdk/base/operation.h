@@ -72,7 +72,7 @@ struct Signature {
   std::uint64_t count = 0;  // Elements, of one rank's part if arrays have parts; bytes for
                             // kAllocate. The sum of unequal parts.
   std::uint64_t parts = 0;  // 0: equal ones. Otherwise a hash of the counts; kOwnParts for an
-                            // all_to_all, whose ranks have different ones.
+                            // all_to_all, as its ranks have different ones.
 
   bool operator==(const Signature&) const = default;
 };

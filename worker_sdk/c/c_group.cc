@@ -1,4 +1,4 @@
-// ddprun/c/c_collectives.h: bytes whose number only the sender knows.
+// ddprun/c/c_collectives.h: bytes of a length that only the sender knows.
 
 #include "ddprun/objects.h"
 

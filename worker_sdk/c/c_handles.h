@@ -43,7 +43,7 @@ namespace ddprun::worker_sdk {
 
 // The status of the current exception; remembers its description.
 ddprun_status status_of_exception() noexcept;
-// Describes `error` in *info, whose size has been checked; null: that there is no error.
+// Describes `error` in *info; info->size has been checked. Null: that there is no error.
 void describe(const Error* error, ddprun_error_info* info);
 // Throws Error(bad_argument) unless `ok`.
 void require_argument(bool ok, const char* text);
@@ -70,7 +70,7 @@ constexpr bool kGrows = std::has_unique_object_representations_v<T>;
 template <class T>
 constexpr std::size_t kFirstSize = sizeof(T);
 
-// A copy of the caller's struct, whose end may be missing, but which must not be longer than this
+// A copy of the caller's struct. Its end may be missing, but it must not be longer than this
 // library knows.
 template <class T>
 T struct_of(const T* given) {
@@ -82,7 +82,7 @@ T struct_of(const T* given) {
   return known;
 }
 
-// Element `i` of the caller's array, whose elements have the size that the first one states.
+// Element `i` of the caller's array. Elements have the size that the first one states.
 template <class T>
 T struct_of(const T* array, std::size_t i) {
   const T first = struct_of(array);

@@ -179,8 +179,8 @@ ddprun_status ddprun_sums_restore(ddprun_sums* sums, const void* state, size_t b
 
 }  // extern "C"
 
-// ddprun/c/c_elastic.h: jobs whose ranks change. A status that a function of the program returns
-// becomes the exception that a function of C++ would throw.
+// ddprun/c/c_elastic.h: jobs with ranks that change. A status that a function of the program
+// returns becomes the exception that a function of C++ would throw.
 
 using namespace ddprun;
 using namespace ddprun::worker_sdk;

@@ -24,8 +24,8 @@ std::string checkpoint_name(std::uint64_t number, std::int64_t step);
 // if a file is missing or has another size.
 Manifest read_manifest(const std::string& path);
 
-// The ranks whose files of a checkpoint just written are missing or incomplete in this process's
-// view of `path`. Empty if the checkpoint has been removed since.
+// The ranks with files of a checkpoint just written that are missing or incomplete in this
+// process's view of `path`. Empty if the checkpoint has been removed since.
 std::vector<int> ranks_not_found(const std::string& path, const Manifest& manifest);
 
 bool is_complete(const std::string& path);

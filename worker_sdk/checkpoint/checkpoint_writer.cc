@@ -157,8 +157,8 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& na
   return std::get<Manifest>(std::move(manifest));
 }
 
-// Called when all ranks have written: a text that names the ranks whose files rank 0 does not find;
-// empty if all are there. Each host may have a folder of that name on a disk of its own.
+// Called when all ranks have written: a text that names the ranks with files that rank 0 does not
+// find; empty if all are there. Each host may have a folder of that name on a disk of its own.
 std::string CheckpointWriter::Impl::look_at(const Written& complete) const {
   const std::string& path = complete.path;
   if (path.empty()) return {};

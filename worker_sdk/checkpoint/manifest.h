@@ -48,7 +48,7 @@ struct Contribution {
   std::int64_t step = 0;
   std::string folder;                 // Rank 0's choice.
   std::uint64_t bytes = 0;            // Size of its file; 0: it has none.
-  std::vector<ManifestArray> arrays;  // With one piece each, whose `file` is not used.
+  std::vector<ManifestArray> arrays;  // With one piece each; its `file` is not used.
 };
 
 // Either, or a sentence about what is wrong.

@@ -1,7 +1,6 @@
 #pragma once
-// An all_reduce with the caller's own arithmetic, for groups whose ranks can read each other's
-// arrays: those on one host. Implemented by worker_sdk/group and worker_sdk/shm; used by
-// worker_sdk/elastic.
+// An all_reduce with the caller's own arithmetic, for groups on one host: their ranks can read each
+// other's arrays. Implemented by worker_sdk/group and worker_sdk/shm; used by worker_sdk/elastic.
 
 #include <cstddef>
 #include <span>

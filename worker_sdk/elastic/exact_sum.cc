@@ -48,7 +48,7 @@ template <bool kFirst>
 }
 
 // Vectors have no conversion from 64-bit integers below AVX-512: the halves become the mantissas of
-// two doubles, both exact, whose sum is rounded once, like that conversion.
+// two doubles, both exact. Their sum is rounded once, like that conversion.
 [[gnu::always_inline]] inline double double_of(std::int64_t value) {
   const auto bits = static_cast<std::uint64_t>(value);
   const auto low =

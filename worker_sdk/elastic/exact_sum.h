@@ -23,7 +23,7 @@
 
 namespace ddprun::worker_sdk {
 
-// An exponent E stands for gradients whose magnitude is below 2^E.
+// An exponent E stands for gradients with magnitudes below 2^E.
 constexpr int kNoExponent = -1000;  // Not known: the first step runs again.
 constexpr int kLeastExponent = -126, kMostExponent = 128;
 constexpr int kHeadroom = 8;

@@ -30,9 +30,9 @@ namespace {
 using std::chrono::milliseconds;
 
 // How long the survivors of a failure wait for each other's statements, and how long for the
-// statement of a rank whose connection broke: a rank that fails but lives leaves one before it
+// statement of a rank with a broken connection: a rank that fails but lives leaves one before it
 // closes its connections, unless it aborts. The first wait is spent on stopped ranks, and on ranks
-// whose deadline is later than ours.
+// with a later deadline than ours.
 constexpr milliseconds kDiagnosisPatience{3000};
 constexpr milliseconds kLastWordsPatience{50};
 constexpr milliseconds kAskAgain{5};  // Much shorter than both.
@@ -249,7 +249,7 @@ void GlooBackend::fail(const Call& call, const Statement& known) {
   const bool first = !failed_.exchange(true);
   Statement mine = known;
   mine.is_late = is_late_.load();
-  // Gloo does not always report whose connection broke, and the watch may not have seen it yet. If
+  // Gloo does not always report which connection broke, and the watch may not have seen it yet. If
   // the first rank to fail blames no rank, all others lack a culprit until their patience ends.
   if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);
   if (on_failure_) on_failure_(mine);

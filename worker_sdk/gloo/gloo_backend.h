@@ -69,14 +69,14 @@ class GlooBackend : public HostBackend {
 
   // For a user of this backend that does the first part of `call` itself.
   void begin(const Call& call);
-  // For a user of this backend whose own part of `call` has failed: notifies the peers, queries
+  // For a user of this backend, if its own part of `call` has failed: notifies the peers, queries
   // their statements, and throws an Error that names the culprit. From any thread, also during a
   // call; the first statement counts.
   [[noreturn]] void fail(const Call& call, const Statement& known);
   // Like fail(), but queries nothing: the reason is known already.
   void give_up(const Statement& known) noexcept;
   bool has_failed() const { return failed_.load(); }
-  // The rank whose connection ended first; -1: none. From any thread.
+  // The rank of the connection that ended first; -1: none. From any thread.
   int first_lost() const { return watch_->first_lost(); }
   // `action` is called first in a failure, before any peer is queried.
   void on_failure(std::function<void(const Statement&)> action) { on_failure_ = std::move(action); }

@@ -101,10 +101,10 @@ std::string address_text(const std::vector<char>& address);
 // The connections that exist so far and have one of `addresses` at either end, in no order.
 std::vector<GlooConnection> find_connections(const std::set<std::string>& addresses);
 
-// The rank whose address is in Gloo's message, or -1.
+// The rank with the address in Gloo's message, or -1.
 int rank_named(const std::vector<GlooConnection>& connections, std::string_view text) noexcept;
 
-// The first rank whose connection has ended, or -1.
+// The first rank with a connection that has ended, or -1.
 int first_ended(const std::vector<GlooConnection>& connections) noexcept;
 
 // Makes every pending operation of ours and of our peers fail now.

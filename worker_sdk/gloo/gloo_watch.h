@@ -78,10 +78,10 @@ class GlooWatch {
   void add(int peer, gloo::transport::UnboundBuffer& buffer);
   void remove(const gloo::transport::UnboundBuffer& buffer);
 
-  // Ends all waits, also later ones: a peer is gone whose connection has not ended.
+  // Ends all waits, also later ones: a peer is gone, but its connection has not ended.
   void free_all() noexcept;
 
-  // The rank whose connection ended first; -1: none.
+  // The rank of the connection that ended first; -1: none.
   int first_lost() const noexcept { return first_lost_.load(); }
 
  private:

@@ -79,7 +79,7 @@ void require(const GpuRuntime& gpu, int status, const char* what);
 
 // Throws Error(unsupported) that names what is missing and where it was searched.
 std::shared_ptr<const GpuRuntime> load_gpu_runtime();
-// Without NCCL, whose functions are null.
+// Without NCCL: its functions are null.
 std::shared_ptr<const GpuRuntime> load_cuda_runtime();
 
 }  // namespace ddprun::worker_sdk

@@ -17,7 +17,7 @@ class ProcessGroup::Impl::Channels {
  public:
   explicit Channels(Impl& group) : group_(group) {}
 
-  // `message`: a send or recv whose arguments have been checked.
+  // `message`: a send or recv with checked arguments.
   Work post(const worker_sdk::Operation& message, int tag, std::chrono::milliseconds timeout);
   // From any thread, like lose().
   void abort() noexcept;

@@ -105,7 +105,7 @@ struct ProcessGroup::Impl {
   // The plan for a group of some of this one's ranks.
   worker_sdk::Plan plan_among(const std::vector<int>& members, const std::string& prefix) const;
 
-  // In group_create.cc: one attempt, whose keys begin with `prefix`.
+  // In group_create.cc: one attempt. Its keys begin with `prefix`.
   std::unique_ptr<Impl> shrunk(const std::string& prefix, const ShrinkOptions& options,
                                std::shared_ptr<worker_sdk::NcclCommunicator> nccl);
 

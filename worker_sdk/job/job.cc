@@ -181,8 +181,8 @@ bool JobInside::work(std::int64_t steps, const Job::Body& body) {
 }
 
 // A rank that returns from run() can no longer be a source of state, so all must have committed the
-// last step by then. A new rank, whose first run() ends earlier, meets the others at the end of
-// their run().
+// last step by then. A new rank meets the others at the end of their run(), as its own first run()
+// ends earlier.
 bool JobInside::meet_at_end() {
   if (committed() != standing_.target || standing_.closed >= standing_.target) return false;
   if (is_elastic()) group_->barrier();

@@ -22,8 +22,8 @@ inline void pass(std::string_view point) {
   if (const PointHook hook = on_point.load(std::memory_order_relaxed)) hook(point);
 }
 
-// The ranks whose number differs from the most frequent one. Of equally frequent numbers, that
-// of rank 0 is right, else the smallest.
+// The ranks with another number than the most frequent one. Of equally frequent numbers, that of
+// rank 0 is right, else the smallest.
 std::vector<int> odd_ranks(const std::vector<std::uint64_t>& by_rank);
 
 class KeptState {

@@ -71,7 +71,7 @@ class ShardBlock {
   void drop(int s) { dropped_.insert(s); }  // The shard is damaged and must not be used.
 
   void seal();                        // Makes the checksums.
-  int damaged() const;                // The first shard whose checksum is wrong; -1: none.
+  int damaged() const;                // The first shard with a wrong checksum; -1: none.
   bool is_sound(int s) const;         // Whether its checksum is right.
   void copy_from(ShardBlock& other);  // `other` has the same range.
 

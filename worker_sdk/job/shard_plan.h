@@ -41,7 +41,7 @@ class ShardLayout {
   bool is_known() const { return !places_.empty(); }
   ShardRange owned_by(int rank) const;
   int keeper_of(int rank) const { return keepers_[static_cast<std::size_t>(rank)]; }
-  std::vector<int> wards_of(int rank) const;  // The ranks whose copies it keeps.
+  std::vector<int> wards_of(int rank) const;  // The ranks that it keeps copies of.
   Wanted wanted() const;
   // Each shard on one rank of each node that lacks it, for the case that all nodes but one leave.
   Wanted spread() const;

@@ -402,7 +402,7 @@ class Pieces {
       std::memcpy(memory_[r].data() + n, &sum, kChecksumBytes);
     }
   }
-  // Returns the rank whose piece is damaged; -1: none.
+  // Returns the rank of a damaged piece; -1: none.
   int store(std::uint64_t at) {
     for (std::size_t r = 0; r < memory_.size(); ++r) {
       const std::size_t n = bytes(r, at);

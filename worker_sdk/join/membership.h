@@ -48,7 +48,7 @@ struct Table {
 // Whether a rank could share memory with the others of its host.
 struct Attachment {
   std::string problem;  // Empty: it does.
-  int ended = -1;       // The rank whose process has ended, if that is the problem.
+  int ended = -1;       // The rank of the ended process, if that is the problem.
 };
 
 std::string encode(const Introduction& hello);

@@ -178,7 +178,7 @@ int NcclCommunicator::call_unless_taken(NcclComm comm, const Use& what) {
   return current() == comm ? what(gpu_->nccl, comm) : kNcclInProgress;
 }
 
-// Polls instead of using a timed mutex, whose timed lock ThreadSanitizer does not know.
+// Polls instead of using a timed mutex: ThreadSanitizer does not know its timed lock.
 std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
   std::unique_lock lock(gate_, std::defer_lock);
   retry_until(Clock::now() + kGatePatience, [&] { return lock.try_lock(); });

@@ -153,7 +153,7 @@ std::optional<NcclWatch::Trouble> NcclWatch::loss_notice() const {
 
 // The peer that has been gone for so long that an operation with it could have ended. An operation
 // that waits for the program's own kernels has not begun. `front` is null for an operation of a
-// graph, whose state is unknown.
+// graph: its state is unknown.
 std::optional<int> NcclWatch::lost_peer(const NcclPending* front) {
   const int peer = gloo_ ? gloo_->first_lost() : -1;
   if (peer < 0 || (front && !front->begun())) {

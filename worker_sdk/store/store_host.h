@@ -1,6 +1,7 @@
 #pragma once
-// A TCPStore server inside rank 0, for jobs whose launcher does not host a store (torchrun before
-// 2.5, no launcher at all): the StoreClients on a thread. Other users of this host are refused.
+// A TCPStore server inside rank 0, for jobs with a launcher that does not host a store (torchrun
+// before 2.5, no launcher at all): the StoreClients on a thread. Other users of this host are
+// refused.
 
 #include <cstdint>
 #include <memory>

@@ -33,7 +33,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `of_whole_job`: false for a sub-group's call, whose number not all workers can compare.
+  // `of_whole_job`: false for a sub-group's call, as not all workers can compare its number.
   void enter(const Call& call, bool of_whole_job = true);
   void leave();  // Back to the program's phase.
   void set_phase(std::string_view name);

@@ -16,7 +16,7 @@ namespace ddprun::torch::detail {
 
 using Node = ::torch::autograd::Node;
 
-// Adds the tensors of a result; false: it holds something whose tensors cannot be found.
+// Adds the tensors of a result; false: it holds something with tensors that cannot be found.
 inline bool collect(const at::Tensor& tensor, std::vector<at::Tensor>& found) {
   found.push_back(tensor);
   return true;
