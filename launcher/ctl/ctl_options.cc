@@ -31,7 +31,7 @@ struct Texts {
 
 using enum CtlOptions::Verb;
 
-// Adds a verb that is what the command line chose if it has it.
+// Adds a verb; if the command line contains it, it is the chosen one.
 class AddVerb {
  public:
   AddVerb(CLI::App& app, CtlOptions& options) : app_(app), options_(options) {}

@@ -19,7 +19,7 @@ struct CtlOptions {
     kReport,   // How a run's time was spent.
     kResize,   // A run gets another number of nodes.
     kRas,      // NCCL's report about jobs with workers on this machine.
-    kTop,      // Runs as they go on, over and over.
+    kTop,      // Runs in progress, shown repeatedly.
     kLogs,     // The last output of workers on this machine.
     kStacks,   // The stacks of a worker on this machine.
     kDebug,    // PyTorch's debug handlers of a worker on this machine.

@@ -73,7 +73,7 @@ class HostCheck {
   const std::string host_;
   SshNode* far_end_ = nullptr;
   Facts facts_;
-  std::string error_;   // Why nothing more will come, as a sentence.
+  std::string error_;   // Why no more answers will arrive, as a sentence.
   int unanswered_ = 0;  // Requests.
 };
 

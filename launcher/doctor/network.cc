@@ -177,7 +177,7 @@ void gather_network(const ProbeRequest& request, Facts& facts) {
 }
 
 constexpr std::int64_t kMtuLeast = 1'280;          // IPv6 needs this much.
-constexpr std::int64_t kErrorsMany = 100;          // Fewer come from the boot.
+constexpr std::int64_t kErrorsMany = 100;          // The boot causes fewer.
 constexpr std::int64_t kPacketsAnError = 100'000;  // A good link damages fewer than one of so many.
 
 Findings judge_interfaces(const Facts& facts, const Need& need) {

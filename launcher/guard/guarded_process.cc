@@ -54,8 +54,8 @@ int run_body(const GuardedChild& child) {
   }
 }
 
-// Handlers of the program we were forked from have no business in the child; what it goes on
-// ignoring, we ignore.
+// Handlers of the program we were forked from must not run in the child; what it ignores, we
+// ignore.
 void drop_handlers() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};

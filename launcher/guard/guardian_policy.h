@@ -58,8 +58,8 @@ enum class Origin {
   kNow,       // Queued by ddprun after two Ctrl-C at another terminal.
 };
 
-// Which signal means "kill everything now": the second Ctrl-C or Ctrl-\ at a terminal. Signals that
-// processes send come twice for other reasons (timeout(1) sends one to its child and one to the
+// Which signal means "kill everything now": the second Ctrl-C or Ctrl-\ at a terminal. Signals from
+// processes may arrive twice for other reasons (timeout(1) sends one to its child and one to the
 // child's group), so the agents judge those by the time between them (SupervisorOptions::patience).
 class InterruptCounter {
  public:

@@ -31,7 +31,7 @@ class ScratchFolder {
   std::string path_;
 };
 
-// Each of them, with all in it.
+// Removes each of them with its content.
 void remove_places(const std::vector<std::string>& places);
 
 // The folders that a run may need.

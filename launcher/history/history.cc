@@ -22,7 +22,7 @@ namespace {
 
 // In the run's temporary folder, while the run lives, if there is no other place for its record.
 constexpr const char* kLiveRecord = "run.json";
-constexpr double kShortRun = 10;  // Seconds. Its end is not to wait for a disk.
+constexpr double kShortRun = 10;  // Seconds. The end of a shorter run does not wait for a disk.
 
 // Several machines may share a home.
 std::string own_host() {

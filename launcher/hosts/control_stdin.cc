@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 // The other hosts are reached first; ssh itself gives up long before.
 constexpr Milliseconds kOrdersLimit = 60s;
 
-// Reads once. False: the input has ended, or nothing came within the limit.
+// Reads once. False: the input has ended, or nothing arrived within the limit.
 bool read_more(FrameReader& reader, std::optional<TimePoint> end) {
   if (end && Clock::now() >= *end) return false;
   pollfd input{STDIN_FILENO, POLLIN, 0};

@@ -45,7 +45,7 @@ std::string read_some(UniqueFd& fd) {
   return {};
 }
 
-// The end of `text` in one line, without what a terminal would obey.
+// The end of `text` in one line, without control characters.
 std::string one_line(const std::string& text) {
   const std::size_t end = text.find_last_not_of(" \t\r\n");
   if (end == std::string::npos) return "";

@@ -88,7 +88,7 @@ void drain(UniqueFd& fd, NamedLines& lines) {
     const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
     if (n > 0) {
       lines.feed(std::string_view(buffer, static_cast<std::size_t>(n)));
-      if (n < static_cast<ssize_t>(sizeof buffer)) return;  // Others' turn.
+      if (n < static_cast<ssize_t>(sizeof buffer)) return;  // Others next.
     } else if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
       return;
     } else {
@@ -142,7 +142,7 @@ bool SshNode::serve() {
   drain(process_.errors, errors_);
   send();
   if (is_over) end();
-  // If the reader is gone, the nodes go on.
+  // If the reader is gone, the nodes continue.
   (void)write_all(STDOUT_FILENO, output_.take());
   (void)write_all(STDERR_FILENO, errors_.take());
   return is_over;

@@ -32,7 +32,7 @@ std::vector<std::string> way_to(const HostEntry& host, const std::vector<std::st
 // The port at which the nodes of a run of --hosts meet: below the ephemeral ports, as under Slurm.
 std::uint16_t random_meeting_port();
 
-// Names that mean another machine on each of the others.
+// Names that denote another machine on each other host.
 std::optional<Failure> unreachable_names(const std::vector<HostEntry>& hosts);
 
 // For --env.

@@ -109,7 +109,7 @@ std::vector<const Flag*> abbreviated(std::string_view typed) {
   return found;
 }
 
-// "--nproc-per=2" -> "--nproc-per-node=2", as argparse takes it. Whole names do not come here:
+// "--nproc-per=2" -> "--nproc-per-node=2", as argparse takes it. Whole names are not passed here:
 // CLI11 has taken them. Empty: not the beginning of any flag.
 Result<std::string> expanded(const std::string& argument) {
   const std::string typed = argument.substr(0, argument.find('='));

@@ -173,7 +173,7 @@ struct Options {
   bool use_env = true;     // Else --local-rank=N comes first, like in torch.distributed.launch.
   std::string role = "default";
   bool virtual_local_rank = false;
-  bool oversubscribe_gpu = false;  // Several ranks a GPU.
+  bool oversubscribe_gpu = false;  // Several ranks per GPU.
   std::string preload;  // "auto", or modules separated by commas; empty: workers are started cold.
   agent::NumaBinding numa_binding = agent::NumaBinding::kNone;
   std::optional<int> omp_num_threads;  // 0: as many as the worker has cores.

@@ -275,7 +275,7 @@ Result<std::vector<int>> parse_signals(std::string_view text) {
   return numbers;
 }
 
-// Separated by spaces. There is no quoting: a path with a space in it belongs in ssh's own
+// Separated by spaces. Quotes are not supported: a path with a space in it belongs in ssh's own
 // configuration.
 Result<std::vector<std::string>> parse_words(std::string_view text) {
   std::vector<std::string> words;

@@ -42,7 +42,7 @@ std::string own_folder() { return std::filesystem::read_symlink("/proc/self/exe"
 
 std::string daemon_program() { return own_folder() + "/ddprun-rendezvous"; }
 
-// Before anything waits for the daemon that this node is about to host.
+// Call this before anything waits for the daemon that this node is about to host.
 Result<void> check_daemon_program() {
   const std::string path = daemon_program();
   if (::access(path.c_str(), X_OK) == 0) return {};

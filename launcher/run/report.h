@@ -28,12 +28,12 @@ void remember_signal(KeptRun& kept, const Options& options, int signal);
 // Records the end of an agent that was killed before it could.
 void remember_killed(KeptRun& kept, const AgentKilled& killed, const char* kind);
 
-// Reads what the agents have left in the run's folder, which goes afterwards.
+// Reads what the agents have left in the run's folder, which is removed afterwards.
 void collect_endings(KeptRun& kept, const NodeContext& context);
 
 void remember_end(KeptRun& kept, const NodeContext& context, int exit_code);
 
-inline constexpr const char* kReportVariable = "DDPRUN_REPORT_DIR";  // Names it to the workers.
+inline constexpr const char* kReportVariable = "DDPRUN_REPORT_DIR";  // For the workers.
 
 // Files of the agent in that folder: the run's account, and the sums of its ledger.
 inline constexpr const char* kAccountFile = "account";

@@ -36,7 +36,8 @@ constexpr Row kRows[] = {{TimePart::kForward, "of kept steps"},
                          {TimePart::kEnd, "after the last step, until the end"},
                          {TimePart::kUnknown, "the workers reported nothing"}};
 
-// The rows with their first so many cells, apart as in a wide terminal or as near as they can be.
+// The rows with their first `cells` cells. `near`: as close together as possible, not as in a wide
+// terminal.
 std::string rows_of(const LedgerTotals& ledger, std::size_t cells, bool near) {
   std::vector<std::array<std::string, 4>> rows;
   std::array<std::size_t, 4> rooms = {12, 8, 14, 0};

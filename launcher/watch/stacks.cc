@@ -146,7 +146,7 @@ std::optional<std::string> output_of(const std::vector<std::string>& argv, std::
   if (!tool) return why = "it cannot be started", std::nullopt;
   tool->input.reset();
   const PipedAnswer answer = read_until(tool->output, Clock::now() + kToolLimit, kToolBytesMax);
-  if (!answer.in_time) ::kill(tool->pid, SIGKILL);  // The process that it held goes on.
+  if (!answer.in_time) ::kill(tool->pid, SIGKILL);  // The process that it held continues.
   const auto code = reap_within(*tool, kToolEndLimit);
   if (!code) {
     ::kill(tool->pid, SIGKILL);

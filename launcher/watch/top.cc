@@ -23,7 +23,7 @@ using boost::system::error_code;
 using rendezvous::DaemonStatus;
 using rendezvous::RunStatus;
 
-// A screen that is empty for longer shows what is waited for.
+// If a screen is empty for longer, it shows what is waited for.
 constexpr Milliseconds kFirstAnswer{500};
 
 // The status of a run from its record, if its agents do not answer.

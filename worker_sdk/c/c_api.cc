@@ -248,7 +248,7 @@ ddprun_status ddprun_all_reduce_async(ddprun_group* group, const ddprun_buffer* 
 
 }  // extern "C"
 
-// ddprun/c/c_base.h: errors, and what arguments are in C++.
+// ddprun/c/c_base.h: errors, and the conversion of arguments to C++.
 
 namespace ddprun::worker_sdk {
 namespace {

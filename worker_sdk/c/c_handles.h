@@ -97,7 +97,7 @@ T options_of(const T* given) {
   return given ? struct_of(given) : T{};
 }
 
-// Into the caller's struct, as far as it goes.
+// Copies `value` into the caller's struct, as far as that goes.
 template <class T>
 void fill(T* given, T value) {
   value.size = struct_of(given).size;

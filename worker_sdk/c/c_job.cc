@@ -202,7 +202,7 @@ struct ddprun_step {
   ddprun_group group;  // A handle that lives as long as the body runs.
 };
 
-// Before check_every.
+// The size of the struct before check_every was added.
 template <>
 constexpr std::size_t ddprun::worker_sdk::kFirstSize<ddprun_job_options> =
     offsetof(ddprun_job_options, check_every);

@@ -99,7 +99,7 @@ json to_json(const std::vector<ManifestArray>& arrays) {
   return result;
 }
 
-// Each element once, each within its file.
+// Throws unless each element is there once, and each piece within its file.
 void check(const ManifestArray& array, const std::vector<ManifestFile>& files) {
   const std::string name = "array '" + array.name + "'";
   std::uint64_t next = 0;

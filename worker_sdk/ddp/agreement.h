@@ -25,7 +25,7 @@ void require_equal_values(ProcessGroup& group, const std::vector<Parameter>& par
 std::vector<std::string> signature(const std::vector<Parameter>& parameters,
                                    const DdpOptions& options, const std::string& hook);
 
-// Over everything.
+// Includes all lines.
 std::uint64_t hash_of(const std::vector<std::string>& signature);
 
 // The rank to compare with: the lowest of the largest group of equal ranks.

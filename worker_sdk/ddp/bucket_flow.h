@@ -20,12 +20,12 @@ class BucketFlow {
   using Reduced = std::function<void(const GradientBucket&)>;
 
   void set_reduced(Reduced reduced) { reduced_ = std::move(reduced); }
-  // Another hook, or other buckets, from now on. Drops what is under way.
+  // Sets another hook, or other buckets. Drops collectives in progress.
   void use(std::unique_ptr<CommHook> hook) { hook_ = std::move(hook); }
   void use(ProcessGroup& group, BucketSet& buckets);
 
-  void begin();               // A new pass.
-  void start(std::size_t b);  // Once for each bucket and pass, in order.
+  void begin();               // Begins a new pass.
+  void start(std::size_t b);  // Once per bucket and pass, in order.
   void poll();                // Hands on what is done by now, if anything is called for it.
   // Waits until all that was started has ended. After the first error, which is returned, no
   // further step is started.

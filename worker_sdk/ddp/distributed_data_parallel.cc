@@ -448,7 +448,7 @@ void DistributedDataParallel::on_bucket_reduced(
 
 void DistributedDataParallel::reconfigure(ProcessGroup& next) {
   const Locked in = locked();
-  static_cast<void>(in->flow.complete());  // Whatever became of it.
+  static_cast<void>(in->flow.complete());  // Its outcome does not matter.
   in->connect(next);
 }
 

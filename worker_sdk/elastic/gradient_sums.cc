@@ -41,7 +41,7 @@ void GradientSums::Impl::begin_again() {
   std::fill(largest.begin(), largest.end(), 0U);
 }
 
-// Equal on ranks that may add up what they have.
+// Equal on ranks with sums that may be added up.
 std::uint64_t GradientSums::Impl::fingerprint(double divisor) const {
   std::uint64_t print = mix64(mix64(options.equal) ^ std::bit_cast<std::uint64_t>(divisor));
   for (std::size_t t = 0; t < sizes.size(); ++t) {

@@ -54,8 +54,8 @@ class GlooStore : public gloo::rendezvous::Store {
 
 // Gloo's connections, with failures that stay failures. Gloo's own pairs throw in Gloo's thread,
 // where no caller can catch it, and so end the process: if a peer is gone when its connection is
-// accepted ("getpeername: Transport endpoint is not connected"), or if a message is none of those
-// that a pair waits for. Here such a pair is closed, and the operations that use it get the error.
+// accepted ("getpeername: Transport endpoint is not connected"), or if a pair does not wait for a
+// message that arrives. Here such a pair is closed, and the operations that use it get the error.
 // Only gloo_mesh.cc uses this.
 class GlooPair final : public gloo::transport::tcp::Pair {
  public:

@@ -109,7 +109,7 @@ NcclFeatures features_of(int nccl_version) {
           .shared_gpu = since(23000)};
 }
 
-// 2.9 and later are written as 20900; what came before, as 2804.
+// 2.9 and later are written as 20900, earlier versions as 2804.
 std::string nccl_version_text(int version) {
   const int major = version < 10000 ? version / 1000 : version / 10000;
   const int minor = version < 10000 ? version % 1000 / 100 : version % 10000 / 100;

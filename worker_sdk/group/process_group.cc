@@ -295,7 +295,7 @@ void ProcessGroup::Impl::perform(Call call, std::chrono::milliseconds timeout, c
   }
 }
 
-// After all that is queued, in whichever thread; done when it returns.
+// Runs `body` after all queued operations, in this thread or the queue's; it has ended on return.
 template <class Body>
 void ProcessGroup::Impl::perform_in_turn(const Call& call, std::chrono::milliseconds timeout,
                                          const Body& body) {
@@ -345,7 +345,7 @@ std::shared_ptr<Pending> ProcessGroup::Impl::enqueue(Call call, std::chrono::mil
   }
 }
 
-// `after` waits for it, or else this thread.
+// Makes `after` wait for the operation, or this thread if there is no stream.
 void ProcessGroup::Impl::await(const Call& call, Pending& pending, std::optional<Stream> after) {
   const InCollective here(*progress, call, plan.job_ranks.empty());
   try {

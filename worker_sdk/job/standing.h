@@ -20,7 +20,7 @@ enum class Condition : std::int64_t {
 struct Standing {
   Condition condition = Condition::kInitial;
   std::int64_t committed = 0;
-  std::int64_t visited = 0;     // The last boundary between steps with its work done.
+  std::int64_t visited = 0;     // The last boundary between steps that was visited.
   std::int64_t target = 0;      // The steps of the current run(), or of the last one.
   std::int64_t closed = 0;      // The last target at which all ranks have met.
   std::uint64_t signature = 0;  // Of the kept state.

@@ -65,7 +65,7 @@ struct NcclCommOptions {
   int rank = 0, size = 1;
   std::vector<NcclUniqueId> ids;  // One per root.
   std::string name;
-  int max_ctas = 0;         // 0: as NCCL likes.
+  int max_ctas = 0;         // 0: NCCL's choice.
   bool may_shrink = false;  // revoke() must keep what shrink() needs.
 };
 

@@ -3,7 +3,7 @@
 // out an operation when it returns (shm, gloo, cpu, self); a DeviceBackend also puts operations
 // into a device's stream, where they are pending (nccl).
 //
-// What the operation is stands in call.what, and these are its arrays:
+// call.what describes the operation. These are its arrays:
 //
 //   all_reduce, broadcast   `in` and `out` are the same array
 //   reduce_scatter          `in` has a part of call.what.count elements for each rank, `out` is one

@@ -172,7 +172,7 @@ void Progress::note_kept(std::int64_t steps) noexcept {
     mapped_->kept_steps.store(static_cast<std::uint64_t>(std::max<std::int64_t>(steps, 0)));
 }
 
-// The program goes on with another group: it has survived.
+// The program continues with another group: it has survived.
 void Progress::forget_end() {
   if (!mapped_) return;
   if (mapped_->failure.load(kRelaxed) != ProgressPage::kNone) {

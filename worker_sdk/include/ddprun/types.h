@@ -66,7 +66,7 @@ inline constexpr TypeFacts kDataTypes[] = {
     {DataType::c128, TypeClass::complex, 16, "c128"},
 };
 
-/// False: a number that is no DataType, as from a file or another process.
+/// False: the number is not a DataType, as one from a file or another process may be.
 constexpr bool is_known(DataType type) noexcept {
   return static_cast<std::size_t>(type) < std::size(kDataTypes);
 }

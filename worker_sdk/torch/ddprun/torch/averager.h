@@ -103,7 +103,7 @@ class Averager : public std::enable_shared_from_this<Averager> {
     }
   }
 
-  // The peers' pass goes on: this rank takes part in it even if it has not begun its own.
+  // The peers' pass continues: this rank takes part in it even if it has not begun its own.
   void cancel_pass() {
     if (!in_pass_ && !due_) return;
     if (!in_pass_) start_pass();

@@ -213,7 +213,7 @@ class Checkpointed {
 };
 
 /// Saves the objects while training continues: CheckpointWriter::save_async(). Buffers, frozen
-/// parameters, and the states of all that is no module, are those of rank 0. Collective.
+/// parameters, and the states of all objects but modules, are those of rank 0. Collective.
 inline void save_async(ProcessGroup& group, CheckpointWriter& writer, std::int64_t step,
                        std::initializer_list<Checkpointed> objects) {
   detail::SavedPieces saved;
