@@ -21,7 +21,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 HEADERS = _ROOT / "worker_sdk/include/ddprun/c"
 RESULT = _ROOT / "python/ddprun/_c_api.py"
 
-# In the order of their dependencies; others follow by name.
+# Ordered by dependencies; others follow by name.
 _FIRST = ("c_base.h", "c_group.h", "c_elastic.h")
 _WIDTH = 100
 
@@ -93,7 +93,7 @@ class Interface:
             self._add_function_type(function[2], function[1], function[3])
         elif alias := re.fullmatch(r"typedef (\w+) (ddprun_\w+)", declaration):
             self._scalars[alias[2]] = self._scalars[alias[1]]
-        elif not declaration.startswith("typedef struct"):  # Which declares a handle.
+        elif not declaration.startswith("typedef struct"):  # That declares a handle.
             self._add_function(declaration)
 
     def _add_struct(self, name: str, body: str) -> None:
@@ -174,7 +174,7 @@ def _wrapped(indent: str, opening: str, parts: list[str], closing: str) -> list[
     line = f"{indent}{opening}{', '.join(parts)}{closing},"
     if len(line) <= _WIDTH:
         return [line]
-    # Either a pair, or a field whose type is a call.
+    # Either a pair, or a field with a call as its type.
     field = re.fullmatch(r'\("(\w+)", ', opening)
     inner = [f'"{field[1]}"', *parts] if field else parts
     start = "(" if field else opening

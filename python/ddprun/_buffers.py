@@ -12,9 +12,9 @@ from ._errors import BadArgument
 class ElementType(NamedTuple):
     """The type of an array's elements; its place in ELEMENT_TYPES is its ``ddprun_type``."""
 
-    name: str  # That of numpy and torch.
+    name: str  # numpy's and torch's name.
     size: int  # Bytes.
-    formats: tuple[str, ...]  # Of the buffer protocol, which has none for bfloat16.
+    formats: tuple[str, ...]  # Of the buffer protocol; bfloat16 has none.
 
 
 ELEMENT_TYPES = (
@@ -42,7 +42,7 @@ BY_FORMAT = {
     (code, each.size): number for number, each in enumerate(ELEMENT_TYPES) for code in each.formats
 }
 
-# The array as the library takes it, and what keeps its memory where it is.
+# The array for the library, and the object that keeps its memory in place.
 Lent = tuple[Buffer, Any]
 
 

@@ -22,7 +22,7 @@ from ._library import library
 __all__ = ["NOT_ENDED", "Functions", "not_ended", "take_dropped"]
 
 _TYPES: dict[str, Any] = dict(ProgramFunctions._fields_)
-_IS_LAST = ("body", "between")  # Of these the place of the result is the last argument.
+_IS_LAST = ("body", "between")  # Their last argument is the place for the result.
 
 
 class _Dropped(threading.local):
@@ -68,7 +68,7 @@ def _keep_what_ctypes_drops() -> None:
         is_ours = _is_ours(unraisable)
         if is_ours and _dropped.exception is None:
             _dropped.exception = unraisable.exc_value
-        # A thread of the library's has no caller in Python that could raise it.
+        # A thread of the library has no caller in Python to raise it in.
         if not is_ours or not _is_pythons_thread():
             before(unraisable)
 

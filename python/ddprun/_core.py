@@ -24,8 +24,8 @@ from ._arguments import milliseconds
 from ._errors import BY_STATUS, BadArgument, Error, TimedOut
 from ._library import foreign, is_foreign, library
 
-# Whether a program ends well or by sys.exit(1) is not known when Python's exit handlers run; after
-# the latter its peers may never do their part of what is under way.
+# When Python's exit handlers run, it is unknown whether the program succeeds or ends by
+# sys.exit(1). In the latter case its peers may never do their part of the operations in progress.
 EXIT_LIMIT_S = 10.0
 
 
@@ -105,7 +105,7 @@ def shared_memory(address: int, size: int, handle: int) -> ctypes.Array[ctypes.c
     """Return memory that the ranks of a host share; it lives as long as anything refers to it."""
     memory = (ctypes.c_char * size).from_address(address)
     destroy = library().ddprun_memory_destroy
-    # At exit the system takes it back, whatever still reads it.
+    # At exit the system frees it, even if it is still read.
     weakref.finalize(memory, destroy_in, os.getpid(), destroy, handle).atexit = False
     return memory
 
@@ -113,31 +113,31 @@ def shared_memory(address: int, size: int, handle: int) -> ctypes.Array[ctypes.c
 class Handle:
     """What the library has created, until it is released: explicitly, by Python, or at exit."""
 
-    _what = "handle"  # What messages call it.
-    _rank = -1  # Of errors.
-    _is_last = False  # At exit released after the others.
-    _ends_at_exit = True  # False: not released at exit, for it ends otherwise.
-    _is_memory = False  # Nothing but memory is behind it: usable in a child of fork(), too.
+    _what = "handle"  # Its name in messages.
+    _rank = -1  # For errors.
+    _is_last = False  # At exit, released after the others.
+    _ends_at_exit = True  # False: not released at exit, as it ends in another way.
+    _is_memory = False  # It is only memory: usable in a child of fork(), too.
 
     def __init__(self, handle: int, destroy: Any) -> None:
         self._handle = handle
         self._pid = os.getpid()
         self._finalizer = weakref.finalize(self, destroy_in, self._pid, destroy, handle)
-        self._finalizer.atexit = False  # _leave_all() does that.
+        self._finalizer.atexit = False  # _leave_all() calls it.
         self._users: list[int] = []  # Threads in calls with the handle.
         self._change = threading.Condition()  # Of `_users`.
-        self._free: Callable[[], None] | None = None  # What the last user calls.
+        self._free: Callable[[], None] | None = None  # Called by the last user.
         self._is_closed = False
         if self._ends_at_exit:
             _open.add(self)
 
     def _destroy(self) -> None:
         """Free the handle; if calls with it are under way, the last of them does so."""
-        # Called itself, a finalizer does nothing once Python's own exit handlers have run.
+        # A direct call of the finalizer would do nothing after Python's own exit handlers.
         found = self._finalizer.detach()
         if found is None:
             return
-        if os.getpid() != self._pid:  # There a lock may be held by a thread of the parent.
+        if os.getpid() != self._pid:  # A thread of the parent may hold a lock there.
             self._is_closed = True
             return
         _, destroy, arguments, _ = found

@@ -34,7 +34,7 @@ def report_crashes() -> None:
     if not variables.get("TORCHELASTIC_ERROR_FILE") or variables.get("DDPRUN_CRASH_REPORT") == "0":
         return
     if not faulthandler.is_enabled() and not _have_handlers():
-        with contextlib.suppress(Exception):  # There is no standard error.
+        with contextlib.suppress(Exception):  # Standard error may be missing.
             faulthandler.enable()
     if faulthandler.is_enabled():
         library().ddprun_install_crash_report_before()

@@ -9,7 +9,7 @@ from . import _c_api
 
 def restored(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
     """Return an exception without a call of its ``__init__``: pickle then sets its attributes."""
-    base = OSError if issubclass(kind, OSError) else BaseException  # Which has the memory's layout.
+    base = OSError if issubclass(kind, OSError) else BaseException  # Has the memory's layout.
     found = base.__new__(kind, *arguments)
     found.args = arguments
     return found

@@ -35,7 +35,7 @@ class ProcessGroup(Collectives):
     """
 
     _is_last = True
-    _patience: float | None = None  # With calls of other threads, in seconds.
+    _patience: float | None = None  # How long to wait for other threads' calls, in seconds.
 
     def __init__(self, handle: int) -> None:
         super().__init__(handle, library().ddprun_group_destroy)

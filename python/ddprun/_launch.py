@@ -69,7 +69,7 @@ def _stop(process: subprocess.Popen[bytes], interruption: BaseException) -> None
         try:
             process.send_signal(signal.SIGINT if is_ctrl_c else signal.SIGTERM)
             process.wait()
-        except KeyboardInterrupt:  # Again. ddprun knows what a second one means.
+        except KeyboardInterrupt:  # The second one: ddprun acts on it.
             is_ctrl_c = True
 
 
@@ -111,7 +111,7 @@ def launch(
     with tempfile.TemporaryDirectory(prefix="ddprun-launch-") as name:
         folder = Path(name)
         preparation = spawn.get_preparation_data("ddprun worker")
-        # Of a parent's secrets a worker needs none.
+        # A worker does not need the parent's secrets.
         preparation.pop("authkey", None)
         (folder / "call").write_bytes(pickle.dumps(preparation) + call)
         command = [program(), "--standalone", "--nproc-per-node", str(nproc)]
@@ -129,6 +129,6 @@ def work(folder: Path) -> None:
         spawn.prepare(pickle.load(file))
         fn, args = pickle.load(file)
     found = fn(*args)
-    # Where it has brought the call it also takes back what a notebook has defined.
+    # If cloudpickle has pickled the call, it also unpickles objects that a notebook has defined.
     result = getattr(sys.modules.get("cloudpickle"), "dumps", pickle.dumps)(found)
     (folder / f"result.{os.environ['RANK']}").write_bytes(result)

@@ -16,12 +16,12 @@ from ._membership import Membership
 
 _REDUCTIONS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "premul_sum")
 _OPS: dict[str, int] = {name: getattr(_c_api, name.upper()) for name in _REDUCTIONS}
-# Those that take an array for each rank, too, as input or as output.
+# Operations that also take one array per rank, as input or as output.
 _PARTS_IN = ("all_to_all", "reduce_scatter", "scatter")
 _PARTS_OUT = ("all_gather", "all_to_all", "gather")
 _IN_ORDER = -1  # The tag of messages that have none.
 
-# One array, or a list with one for each rank.
+# One array, or a list with one per rank.
 Arrays = Union[Any, Sequence[Any]]
 
 

@@ -70,7 +70,7 @@ def _learn():
     pid = os.getpid()
 
     def note():
-        if os.getpid() != pid:  # A fork that ends as if it were the program.
+        if os.getpid() != pid:  # A fork, which ends as if it were the program.
             return
         names = list(sys.modules)
         try:  # noqa: SIM105  # contextlib is not imported here: each worker would pay for it.

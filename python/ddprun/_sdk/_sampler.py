@@ -61,7 +61,7 @@ class DistributedSampler(Handle):
         )
         handle = create("sampler_create", ctypes.byref(options), operation="DistributedSampler")
         super().__init__(handle, library().ddprun_sampler_destroy)
-        self._left: array.array[int] | None = None  # What indices() returns.
+        self._left: array.array[int] | None = None  # The result of indices().
 
     @property
     def epoch(self) -> int:

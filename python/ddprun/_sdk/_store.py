@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from .._arguments import long_number, milliseconds, text
 
-# How long a value is waited for where no timeout is given, in seconds, as in PyTorch.
+# How long to wait for a value if no timeout is given, in seconds, as in PyTorch.
 PATIENCE = 300.0
 
 

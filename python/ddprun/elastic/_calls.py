@@ -19,13 +19,13 @@ class Calls:
 
     def __init__(self) -> None:
         self._raised: BaseException | None = None
-        self._status = 0  # What the library received for it.
-        self._saved = b""  # What it reads until its next call.
+        self._status = 0  # The function's result for the library.
+        self._saved = b""  # Read by the library until its next call.
 
     def guard(self, function: Callable[..., Any], *arguments: Any) -> int:
         """Call it; return 0, or what stands for its exception."""
         if self._is_interrupted():
-            return self._status  # The library has taken it for the end of the round.
+            return self._status  # For the library this is the end of the round.
         self._raised, self._status = None, 0
         try:
             function(*arguments)

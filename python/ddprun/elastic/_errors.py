@@ -9,9 +9,9 @@ from .._c_api import ABORTED, MEMBERSHIP_CHANGED, PEER_LOST, UNREACHABLE
 from .._errors import BY_STATUS, Error, restored
 from .._library import library
 
-# The kinds of failure of which a lost rank may be the reason.
+# The kinds of failure that a lost rank may cause.
 _MAY_BE_A_LOST_RANK = frozenset((UNREACHABLE, PEER_LOST, ABORTED, MEMBERSHIP_CHANGED))
-_OTHERS_OWN = -1  # The result of a function for an exception that is none of the library's.
+_OTHERS_OWN = -1  # The result for an exception that is not the library's.
 
 
 class MembershipChanged(BaseException):

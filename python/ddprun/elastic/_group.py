@@ -46,7 +46,7 @@ class StepGroup(ProcessGroup):
     ) -> None:
         Handle.__init__(self, handle, library().ddprun_group_destroy if whole else _keep)
         self._step = step  # The library's; None between steps.
-        self._whole = whole  # None: this is it, and the library's.
+        self._whole = whole  # None: this is the whole group, and the library's.
         self._parts: list[StepGroup] = []
         self._rank = int(library().ddprun_rank(handle))
         self._may_change = may_change
@@ -93,7 +93,7 @@ class StepGroup(ProcessGroup):
         if not self._finalizer.alive:
             raise BadArgument("this group has ended with its step; use that of the present step")
         if self._step is not None:
-            library().ddprun_step_group(self._step)  # The shard that was computed is complete.
+            library().ddprun_step_group(self._step)  # Marks the computed shard as complete.
         return super()._live()
 
     def _settle(self, status: int, operation: str) -> None:

@@ -75,7 +75,7 @@ class Job(Handle):
     """
 
     _what = "job"
-    _ends_at_exit = False  # The end of the process is more exact than the end of its link.
+    _ends_at_exit = False  # The end of the process says more than that of its link.
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Job(Handle):
         super().__init__(handle, library().ddprun_job_destroy)
         self._calls = Calls()
         self._kept: list[Array] = []
-        self._functions: list[Callbacks] = []  # That the library holds.
+        self._functions: list[Callbacks] = []  # Held by the library.
         self._warned = False
 
     def keep(self, **state: Any) -> Job:

@@ -42,7 +42,7 @@ class Functions(NamedTuple):
 
 Kept = Iterator["Array | Functions"]
 
-_ZIP = b"PK"  # What torch.save() writes; a pickle begins otherwise.
+_ZIP = b"PK"  # The beginning of torch.save()'s files; pickles differ.
 
 
 def _dumps(value: Any) -> bytes:
@@ -55,7 +55,8 @@ def _dumps(value: Any) -> bytes:
 
 
 def _loads(state: bytes) -> Any:
-    # From a rank of this job, which runs this program, and may have imported torch since or not.
+    # The data is from a rank of this job, which runs this program. torch may have been imported
+    # since or not.
     if not state.startswith(_ZIP):
         return pickle.loads(state)
     torch = importlib.import_module("torch")

@@ -15,7 +15,7 @@ from ._batches import GlobalBatches, Shard, shards_of
 from ._errors import MembershipChanged, check
 from ._group import StepGroup
 
-# Commits the step of a handle: calls the function, if there is one, with the group of the step.
+# Commits the step of a handle: calls the function, if there is one, with the step's group.
 Commit = Callable[[int, Union[Callable[[], Any], None], StepGroup], None]
 
 

@@ -14,7 +14,7 @@ from .._errors import BadArgument
 from .._group import ProcessGroup
 from .._library import library
 
-_ELEMENTS_MAX = 2**48  # Of a tensor; more than any memory holds.
+_ELEMENTS_MAX = 2**48  # Per tensor; more than any memory holds.
 _KINDS = {SUMS_GOOD: "good", SUMS_OVER: "over", SUMS_NOT_FINITE: "not_finite"}
 
 

@@ -50,7 +50,7 @@ class AnySourceWork(WorkBase):
             try:
                 with torch.no_grad():
                     self._tensor.detach().copy_(values.view_as(self._tensor))
-            except Exception as wrong:  # With the tensor, meanwhile: wait() raises it.
+            except Exception as wrong:  # While using the tensor: wait() raises it.
                 self._error = wrong
         if self._timer is not None:
             self._timer.cancel()
@@ -80,7 +80,7 @@ class AnySourceWork(WorkBase):
             )
         if not self._ended.wait(max(0.0, self._deadline - time.monotonic())):
             self._give_up()
-            self._ended.wait()  # If its message has come just now.
+            self._ended.wait()  # Its message may just have arrived.
         self._outcome()
         return True
 
@@ -114,7 +114,7 @@ class Posts:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         own_locks(self)
-        # By source and tag: memory of a posted receive, and whether its message has come.
+        # By source and tag: memory of a posted receive, and whether its message has arrived.
         self._posted: dict[tuple[int, int], Any] = {}
         self._come: dict[tuple[int, int], Exception | None] = {}
         self._waiting: list[tuple[int, int, AnySourceWork]] = []  # source or -1, tag, work
@@ -167,7 +167,7 @@ class Posts:
             self._take_back(work, left, tag)
             raise
         self._match()
-        _forward.note(work)  # After those of the posts.
+        _forward.note(work)  # After the works of the posts.
         return work
 
     def _take_back(self, work: AnySourceWork, sources: list[int], tag: int) -> None:

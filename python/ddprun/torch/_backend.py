@@ -39,7 +39,7 @@ class DdprunBackend(Collectives, _Base):
     ) -> None:
         _Base.__init__(self, engine.rank, engine.size)
         self._engine = engine
-        self._store = store  # Over which its ranks have met.
+        self._store = store  # Its ranks have met over it.
         self._posts = Posts(engine)
         self._group_name = self._group_desc = ""
         self._timeout = timeout
@@ -112,7 +112,7 @@ class DdprunBackend(Collectives, _Base):
             result=[tensor],
         )
 
-    # Coalescing: what is called in between has one work.
+    # Coalescing: calls in between have one work.
 
     def start_coalescing(self, *_: Any) -> None:
         """Begin to collect works."""
@@ -173,7 +173,7 @@ class DdprunBackend(Collectives, _Base):
     def shutdown(self) -> None:
         """Complete what is under way and leave the group."""
         if not self._posts.is_empty:
-            self._engine.abort()  # No message comes any more.
+            self._engine.abort()  # No more messages arrive.
         self._engine.close()
         _alive.pop(id(self), None)
 
@@ -191,7 +191,7 @@ class DdprunBackend(Collectives, _Base):
     def _destroy(self) -> None:
         self.shutdown()
 
-    # What torch asks about. Its own answers to these call themselves for a class of Python.
+    # Queried by torch. Its own methods call themselves if the backend is a Python class.
 
     @property
     def options(self) -> Any:
@@ -249,7 +249,7 @@ def make(
         _close_forgotten()
     engine = join(store, rank, size, milliseconds(timeout), job_ranks or None)
     backend = kind(engine, timeout, job_ranks, store)
-    # torch keeps the C++ half alone; what Python adds would be lost.
+    # torch keeps only the C++ half; the Python half would be lost.
     _alive[id(backend)] = backend
     return backend
 

@@ -187,7 +187,7 @@ class DistributedDataParallel(torch.nn.Module):
             work, bucket.work = bucket.work, None
             if work is not None:
                 work.wait()
-                bucket.flat.zero_()  # It may have been cleared while it was reduced.
+                bucket.flat.zero_()  # The gradient may have been cleared while it was reduced.
 
     def _reduce(self) -> None:
         """Start the next bucket; all ranks start them in the same order."""

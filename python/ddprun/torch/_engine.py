@@ -236,7 +236,7 @@ class Engine(Handle):
             if self._is_closed:
                 return
             if os.getpid() == self._pid:
-                # Outside of `_lock`: a blocking call of another thread ends by this.
+                # Outside of `_lock`: this ends a blocking call of another thread.
                 library().ddprun_group_shutdown(self._handle, self.timeout_ms)
                 with self._lock:
                     self._is_closed = True

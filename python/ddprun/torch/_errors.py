@@ -91,7 +91,7 @@ def error_of(info: ErrorInfo, operation: str = "") -> DdprunError:
     """Make the exception that `info` describes."""
     text = info.message.decode(errors="replace")
     if info.status == TIMED_OUT:
-        text += " (the timeout passed)"  # The word that programs for other backends look for.
+        text += " (the timeout passed)"  # Programs for other backends search for "timeout".
     return error(
         info.status,
         text,

@@ -21,7 +21,7 @@ from ._backend import DdprunBackend
 
 _c10d: Any = torch._C._distributed_c10d
 
-# What torch before 2.14 calls with tensors, by its names.
+# Methods that torch before 2.14 calls with tensors, by its names.
 _OPERATIONS = (
     "allreduce",
     "allreduce_coalesced",
@@ -43,7 +43,7 @@ _OPERATIONS = (
     "recv_anysource",
     "recvAnysource",
 )
-# Those that NCCL's object has for Python one tensor at a time only.
+# Methods that NCCL's object offers to Python for one tensor at a time only.
 _OF_SEVERAL = {
     "allgather_into_tensor_coalesced": "_allgather_base",
     "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
@@ -64,7 +64,7 @@ def _create(
     if hasattr(options, "global_ranks_in_group"):
         options.global_ranks_in_group = list(ranks)
     kind = _c10d.ProcessGroupNCCL  # Connects with its first operation.
-    if hasattr(options, "lazy_init"):  # torch 2.15's can, with this option.
+    if hasattr(options, "lazy_init"):  # torch 2.15 connects lazily with this option.
         kind = _c10d.ProcessGroupNCCL2
         options.lazy_init = not is_bound
     # A store serves several groups of one name in turn, as for this backend (_join.py).
@@ -75,7 +75,7 @@ def _create(
 def add_to(options: Any) -> None:
     """Add NCCL to a group of torch 2.14 or later that was not given a backend for CUDA by name."""
     group = options.process_group
-    # torch has noted what the group is to be by default: for "cpu:ddprun,cuda:nccl" it is NCCL.
+    # torch has noted the group's default backend: for "cpu:ddprun,cuda:nccl" it is NCCL.
     if group.name() != "custom":
         return
     nccl = _create(
@@ -156,7 +156,7 @@ class DispatchingBackend(DdprunBackend):
     def _end_nccl(self, *names: str) -> None:
         """Call the method that this torch has under one of these names; 1.13 has none."""
         if os.getpid() != self._engine._pid:
-            return  # Its connections are those of the parent of this child of fork().
+            return  # A child of fork() has its parent's connections.
         for end in [getattr(self._made, name) for name in names if hasattr(self._made, name)][:1]:
             end()
 

@@ -43,5 +43,5 @@ def all_reduce(gather: Gather, tensor: Any, opts: Any, rank: int, size: int) -> 
     values = _gathered(gather, own.values(), lengths)
     total = torch.sparse_coo_tensor(torch.cat(indices).t(), torch.cat(values), tensor.shape)
     with torch.no_grad():
-        tensor.copy_(total.coalesce())  # Of a detached one only the alias would change.
+        tensor.copy_(total.coalesce())  # Changes to a detached one would stay in the alias.
     return EndedWork([tensor])

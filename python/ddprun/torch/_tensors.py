@@ -16,7 +16,7 @@ from ._errors import bad_argument
 TYPES: dict[Any, int] = {
     getattr(torch, name): number for name, number in NUMBERS.items() if hasattr(torch, name)
 }
-_BYTES = NUMBERS["uint8"]  # As which a type that the library lacks, such as float8, is moved.
+_BYTES = NUMBERS["uint8"]  # The type for moving types that the library lacks.
 _SIZE = ctypes.sizeof(Buffer)
 
 
@@ -71,7 +71,7 @@ class Lending:
         self._rank = rank
         self._copies: list[tuple[Any, Any]] = []
         self.keep: list[Any] = []
-        self.divisor = 0  # What the result is divided by, towards zero; 0: nothing.
+        self.divisor = 0  # The result's divisor, towards zero; 0: none.
 
     def plain(self, tensor: Any, *, written: bool) -> Any:
         """Return the tensor, or a plain copy, which is written back at the end if `written`."""

@@ -8,5 +8,5 @@ TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:
 
 # Python classes can be backends proper since 2.14.
 IS_BACKEND = TORCH >= (2, 14)
-# Before, torch's C++ code did not keep the Python half of a work, whose methods it calls.
+# Before 2.14, torch's C++ code called the methods of a work's Python half without keeping it.
 KEEPS_WORKS = TORCH >= (2, 1)

@@ -84,7 +84,7 @@ class Waiter:
             poll = select.poll()
             for descriptor in (self._wake[0], *descriptors):
                 poll.register(descriptor, select.POLLIN)
-            # One that ended before it was watched has been noted in its descriptor.
+            # An operation that ended before it was watched has been noted in its descriptor.
             for descriptor, _ in poll.poll():
                 if descriptor == self._wake[0]:
                     os.read(descriptor, 4096)

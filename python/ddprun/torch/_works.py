@@ -37,9 +37,9 @@ def release(work: Any) -> None:
     _dropped.pop(id(work), None)
 
 
-# References to a work that the program has dropped: of `_held`, and three of forget_dropped().
+# References to a work that the program has dropped: one of `_held`, and three of forget_dropped().
 _ALONE = 4
-# torch's C++ code may still wait for a work that the program has dropped, but not for so many.
+# torch's C++ code may still wait for dropped works, but not for so many.
 _DROPPED_MAX = 64
 
 _dropped: dict[int, bool] = {}  # Finished and dropped by the program, the oldest first.
@@ -102,7 +102,7 @@ class OperationWork(WorkBase):
         self._finished = False
         self._error: Exception | None = None
         self._trigger: Any = None  # The future that finish() sets.
-        self._future: Any = None  # What follows it, with the result or the error.
+        self._future: Any = None  # Follows it, with the result or the error.
         _forward.note(self)
         hold(self)
 
@@ -126,7 +126,7 @@ class OperationWork(WorkBase):
             elif self._after is not None:
                 try:
                     self._after()
-                except Exception as wrong:  # With the tensor: wait() raises it.
+                except Exception as wrong:  # While using the tensor: wait() raises it.
                     self._error = wrong
             self._finished = True
             self._keep = self._after = None
@@ -171,7 +171,7 @@ class OperationWork(WorkBase):
         with self._lock:
             if self._future is None:
                 self._trigger = torch.futures.Future()
-                # Only what a callback raises is an error to torch's C++ code, too.
+                # torch's C++ code takes only what a callback raises for an error.
                 self._future = self._trigger.then(self._outcome)
                 is_late = self._finished
             else:
@@ -257,7 +257,7 @@ class EndedWork(WorkBase):
 
     def _outcome(self, parts: Any) -> list[Any]:
         for part in parts.value():
-            part.value()  # Raises what a part has raised.
+            part.value()  # Raises the error of a part.
         return self._result
 
     def is_over(self) -> bool:

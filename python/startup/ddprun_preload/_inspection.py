@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 
-# Of this process itself, and what each worker may share: nothing is kept in these.
+# Descriptors of this process, and files that workers may share: they hold no state.
 _OWN = range(4)  # Standard input, output and error, and the channel.
 _HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
@@ -34,7 +34,7 @@ def _flaws() -> Iterator[str]:
         try:
             target = os.readlink(f"/proc/self/fd/{descriptor}")
         except OSError:
-            continue  # That of the folder that is being read.
+            continue  # The descriptor of the folder that is read here.
         if target not in _HARMLESS:
             yield f"opens {target} when it is imported"
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
@@ -55,7 +55,7 @@ def end_children() -> None:
         try:
             with open(f"/proc/self/task/{task}/children", encoding="ascii") as file:
                 children = [int(child) for child in file.read().split()]
-        except OSError:  # A kernel without that file, or the thread has ended.
+        except OSError:  # The kernel lacks that file, or the thread has ended.
             continue
         for child in children:
             os.kill(child, signal.SIGKILL)

@@ -56,7 +56,7 @@ def _write(command: Command, lines: list[str]) -> None:
         with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
         os.replace(aside, path)
-    except OSError:  # The next run learns it: no reason to trouble this one.
+    except OSError:  # The next run can learn it; this one continues.
         with contextlib.suppress(OSError):
             os.unlink(aside)
 

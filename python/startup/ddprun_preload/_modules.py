@@ -11,7 +11,7 @@ from typing import Any
 from . import _learned, _source
 from ._command import Command
 
-# For a program that imports torch, until it is known what it imports.
+# For a program that imports torch, until its own imports are known.
 _OF_TORCH = (
     "torch",
     "torch.nn.parallel",
@@ -21,7 +21,7 @@ _OF_TORCH = (
     "torch.utils.data.distributed",
     "torch._dynamo",
 )
-# What every Python has imported before it looks at the program's folder.
+# Imported by every Python before it looks at the program's folder.
 _OF_PYTHON = frozenset(
     (
         *("sys", "builtins", "_imp", "_thread", "_warnings", "_weakref", "_io", "marshal", "posix"),
@@ -34,7 +34,7 @@ _OF_PYTHON = frozenset(
 _SHOWN_MAX = 8
 
 failed: list[str] = []  # Names that could not be imported.
-blamed: list[str] = []  # A name and why it must not be imported before the fork, or nothing.
+blamed: list[str] = []  # A name and why it must not be imported before the fork, or empty.
 
 
 def names_for(wanted: str, command: Command) -> tuple[list[str], str]:

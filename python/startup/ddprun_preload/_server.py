@@ -12,8 +12,8 @@ from ._channel import Channel, Request
 from ._output import Output
 
 _EXIT_FAILED = 1
-_WITHOUT = "DDPRUN_PRELOAD_WITHOUT"  # Names that an earlier try of this server has left out.
-_STEPWISE = "DDPRUN_PRELOAD_STEPWISE"  # It has found a flaw, and not which module brings it.
+_WITHOUT = "DDPRUN_PRELOAD_WITHOUT"  # Names that an earlier attempt of this server left out.
+_STEPWISE = "DDPRUN_PRELOAD_STEPWISE"  # It has found a flaw, but not the module that causes it.
 _WITHOUT_MAX = 5
 
 
@@ -115,7 +115,7 @@ def serve(descriptor: int, wanted: str, of_ranks: str) -> None:
         while not server.serve_once():
             pass
     except BaseException as error:
-        # Nobody must mistake this process for a worker, or run the program in it.
+        # This process must not be mistaken for a worker, nor run the program.
         try:
             os.write(2, f"ddprun: preload: {error!r}\n".encode())
         finally:

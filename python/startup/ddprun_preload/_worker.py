@@ -64,7 +64,7 @@ def become(request: Request, channel: Channel, command: Command, output: Output,
             while text:
                 text = text[os.write(stream, text) :]
         _renew()
-        # As it ends: what is frozen includes the dictionary of __main__, whose objects have
+        # At exit: the frozen objects include the dictionary of __main__, which holds objects with
         # finalizers.
         atexit.register(gc.unfreeze)
     except BaseException as error:
@@ -87,7 +87,7 @@ def _take_ends(request: Request) -> None:
 def _await_agent(request: Request) -> None:
     """Wait until the agent has us as its child, and everything that it does for one is done."""
     if os.read(request.go, 1) != b"g":
-        os._exit(_EXIT_CANNOT_START)  # It has given this worker up, or has gone.
+        os._exit(_EXIT_CANNOT_START)  # The agent has given this worker up, or has gone.
     _kernel.die_with_parent()
     if os.getppid() != request.agent:
         os._exit(_EXIT_CANNOT_START)

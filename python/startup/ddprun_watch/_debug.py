@@ -30,7 +30,7 @@ class Handlers:
             version = self._torch.__version__
             return {"error": f"torch {version} has no debug handlers; 2.4 and later have"}
         if self._server is None:
-            with contextlib.suppress(ImportError):  # Where torch has it, it adds the profiler.
+            with contextlib.suppress(ImportError):  # If torch has it, it adds the profiler.
                 importlib.import_module("torch.distributed.debug._handlers")
             self._server = _server_at(c10d, self._path)
             os.register_at_fork(after_in_child=self._leave)
@@ -54,7 +54,7 @@ def _server_at(c10d: Any, path: str) -> Any:
     """Return a server at `path`, which may be longer than an address."""
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
     try:
-        with contextlib.suppress(FileNotFoundError):  # Of a worker that was here before.
+        with contextlib.suppress(FileNotFoundError):  # An earlier worker's.
             os.unlink(path)
         return c10d._WorkerServer(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
     finally:

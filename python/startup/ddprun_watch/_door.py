@@ -50,7 +50,7 @@ class Door:
             except OSError:
                 if self._is_closed:
                     return
-                time.sleep(_PAUSE_S)  # The program has no descriptor left; the visitor waits.
+                time.sleep(_PAUSE_S)  # No descriptor is left; the visitor waits.
                 continue
             with visitor:
                 if not self._is_closed:

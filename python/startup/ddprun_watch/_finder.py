@@ -32,7 +32,7 @@ class _Finder(MetaPathFinder):
     def _watch(self, loader: Any, name: str) -> None:
         """Have the module's call follow its import: programs also ask only whether it is there."""
         execute = getattr(loader, "exec_module", None)
-        if execute is None:  # Of a folder without code.
+        if execute is None:  # A folder without code.
             return
 
         def exec_module(module: ModuleType) -> None:

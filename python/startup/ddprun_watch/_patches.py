@@ -28,7 +28,7 @@ class _Watch:
         self._thread = 0
         self._is_joined = False
         self._is_on_gpu = False
-        self._is_blind = False  # The timer cannot be had; the program goes on without it.
+        self._is_blind = False  # There is no timer; the program continues without it.
 
     def start(self) -> None:
         """Inform the agent from now on. Before torch's own groups, which would do so themselves."""
@@ -172,8 +172,8 @@ def _around_backward(torch: Any) -> Callable[[Any], Any]:
     engine = torch.autograd.Variable._execution_engine
 
     def note_end(steps: Steps, root: Any) -> Any:
-        # What the pass does at its end is called in the order in which it was asked for: this is
-        # before what waits for the other ranks.
+        # Callbacks at the end of the pass run in the order of their registration: this one runs
+        # before those that wait for the other ranks.
         def begin(_: Any) -> None:
             engine.queue_callback(steps.computed)
 

@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-CALLS_MAX = 8  # Of a group, the latest.
+CALLS_MAX = 8  # Per group, the latest.
 GROUPS_MAX = 64
 TEXT_MAX = 120
-BUFFER = "2000"  # Calls that torch is to keep, which is its own default where it has one.
+BUFFER = "2000"  # How many calls torch keeps; its own default, if it has one.
 
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -36,7 +36,8 @@ def switch_on(c10d: Any, dump: str) -> None:
     if older not in os.environ:
         os.environ.setdefault(size, BUFFER)
     if dump and "TORCH_NCCL_DEBUG_INFO_TEMP_FILE" not in os.environ:
-        # What torch itself writes as an operation of NCCL times out; it appends the rank.
+        # The file that torch itself writes when an operation of NCCL times out; it appends the
+        # rank.
         os.environ.setdefault(file, os.path.join(os.path.dirname(dump), "nccl_trace_rank_"))
 
 
@@ -87,7 +88,7 @@ def calls_by_group(dumps: Iterable[dict[str, Any]], names: Iterable[str]) -> lis
             if entry.get("is_p2p"):
                 continue
             call = _call(entry)
-            # Of coalesced operations, which have one number, the last.
+            # Coalesced operations have one number: the last one counts.
             groups.setdefault(_text(entry["process_group"][0]), {})[call["number"]] = call
     return [
         {"name": name, "calls": [calls[number] for number in sorted(calls)[-CALLS_MAX:]]}
@@ -147,7 +148,7 @@ def _all_stacks() -> dict[str, list[str]]:
         names.get(ident, str(ident)): _frames(_stack(frame))
         for ident, frame in sys._current_frames().items()
     }
-    if raised := _raised():  # The main thread has left them, and is in this file.
+    if raised := _raised():  # The main thread has left these frames, and is in this file.
         frames[threading.main_thread().name] = raised[::-1]
     return {
         thread: [f"{path}:{line} {name}" for path, line, name in stack]
@@ -161,7 +162,7 @@ def record(torch: Any, dump: str) -> dict[str, Any]:
     here = {"where": _where(), "groups": calls_by_group(dumps.values(), _own_groups())}
     if dump:
         whole = {**here, "torch": torch.__version__, "stacks": _all_stacks(), "recorders": dumps}
-        with contextlib.suppress(OSError):  # A full disk: the agent knows all the same.
+        with contextlib.suppress(OSError):  # The disk may be full; the agent knows it all the same.
             with open(dump + ".new", "w", encoding="utf-8") as file:
                 json.dump(whole, file)
             os.replace(dump + ".new", dump)

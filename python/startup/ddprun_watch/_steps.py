@@ -38,7 +38,7 @@ class Steps:
         self._optimizers = 0
         self._has_gradients = False
         self.gradient_bytes = 0
-        # Whether the model itself says when its forward pass begins. Else it begins with the data.
+        # Whether the model reports when its forward pass begins. If not, it begins with the data.
         self.knows_forward = False
 
     @property
@@ -55,7 +55,7 @@ class Steps:
 
     def begin_data(self) -> None:
         """Begin to wait for a batch."""
-        self._optimizers = 0  # One that failed did not end.
+        self._optimizers = 0  # A failed one did not end.
         self._enter(DATA)
 
     def end_data(self) -> None:

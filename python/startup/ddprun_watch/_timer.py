@@ -9,7 +9,7 @@ import ctypes
 import os
 from typing import Callable
 
-# Beside the folder of sitecustomize.py, both as built and as installed.
+# Beside the folder of sitecustomize.py, in the build tree and when installed.
 LIBRARY = os.path.join(
     os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
     "libddprun-watch.so",
@@ -99,7 +99,7 @@ class Timer:
             return
         self._stream = stream
         if self._library.ddprun_timer_use_stream(self._handle, self._device, stream) != 0:
-            self._current = None  # No CUDA that we can ask: times are the host's.
+            self._current = None  # CUDA cannot be queried: times are the host's.
 
     def end_step(self, size: int) -> None:
         """End the step, in which ranks have exchanged `size` bytes of gradients."""

@@ -137,11 +137,11 @@ class Distributed:
         self._backend = backend
         self._timeout = timedelta(seconds=timeout)
         self._address = address or socket.gethostname()
-        self._round: int | None = None  # Of the group that there is.
-        self._server: Any = None  # That of rank 0.
+        self._round: int | None = None  # Of the present group.
+        self._server: Any = None  # Rank 0's.
         self._store: _Store | None = None
         self._sentinel: Sentinel | None = None
-        self._connections: dict[int, int] = {}  # Of the group.
+        self._connections: dict[int, int] = {}  # The group's.
         atexit.register(self.close)
 
     @contextlib.contextmanager
@@ -164,12 +164,13 @@ class Distributed:
     def close(self) -> None:
         """Leave the group. Further calls have no effect."""
         if os.getpid() != self._pid:
-            return  # A child of fork() has the connections of its parent, and none of its threads.
+            return  # A child of fork() has its parent's connections, but no threads.
         self._round = None
         if self._sentinel is not None:
             self._sentinel.close()
             self._sentinel = None
-        # What the program still has of the group would keep its connections, and others waiting.
+        # Objects of the group that the program still has would keep its connections, and others
+        # would wait.
         end_connections(self._connections)
         self._connections = {}
         if dist.is_initialized():

@@ -15,7 +15,7 @@ from .. import GlobalBatches, GradientSums, Job, Shard, Step, stream_seed
 from ._buffers import ShardBuffers
 from ._seeds import seed_all
 
-_OUTSIDE = 1 << 63  # Makes another seed of it.
+_OUTSIDE = 1 << 63  # Makes it another seed.
 
 
 class Result(NamedTuple):
@@ -101,7 +101,7 @@ class Gradients:
         self._sums = GradientSums(
             [each.numel() for each in self._outputs], exact=exact, equal=_hash_of_surroundings()
         )
-        self._round: int | None = None  # For which the sums have memory.
+        self._round: int | None = None  # The round of the sums' memory.
         self._finite = True
         job.keep_state("gradient sums", self._sums.state, self._sums.restore)
 
@@ -169,7 +169,7 @@ class Gradients:
                     parameter.grad = None
                 self._add(loss(shard), len(shard) / samples)
         finally:
-            self._buffers.reset()  # Whatever ends this, the module has its kept buffers.
+            self._buffers.reset()  # In any case, the module gets its kept buffers back.
 
     def _add(self, loss: Any, weight: float) -> None:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:

@@ -12,7 +12,7 @@ from ..._errors import BadArgument
 from .. import GlobalBatches, Shard, shards_of, stream_seed
 from ._seeds import seeded
 
-# What is asked of a worker: a seed, and the (set, index) of each sample.
+# A worker's request: a seed, and the (set, index) of each sample.
 _Wish = tuple[int, list[tuple[int, int]]]
 _Place = tuple[int, int]  # Step, shard.
 
@@ -71,7 +71,7 @@ class ShardLoader:
         self._ranks: tuple[int, int] | None = None  # This rank, and how many.
         self._first: _Place = (0, 0)  # Where the DataLoader begins.
         self._ahead: Iterator[tuple[_Place, Any]] | None = None
-        self._last = 0  # The step of which a shard was asked for last.
+        self._last = 0  # The step of the last requested shard.
         self._loaded: dict[_Place, Any] = {}  # Of this step, for when it runs again.
         options.setdefault("persistent_workers", options.get("num_workers", 0) > 0)
         self._loader = torch.utils.data.DataLoader(
@@ -95,17 +95,17 @@ class ShardLoader:
         return self._loaded[wanted]
 
     def _next(self, wanted: _Place) -> Any:
-        # After steps of others, as in reserve, what is between them is not loaded for nothing.
+        # After steps that others computed, as while in reserve, do not load the samples in between.
         is_near = wanted[0] <= self._last + 1
         self._last = wanted[0]
         if self._ahead is not None and is_near:
             for at, batch in self._ahead:
                 if at == wanted:
                     return batch
-                if at > wanted:  # A step that runs again; shards that are skipped are passed over.
+                if at > wanted:  # The step runs again; skipped shards are passed over.
                     break
         self._first = wanted
-        with seeded(self._seed):  # A DataLoader that begins draws from torch's generator.
+        with seeded(self._seed):  # DataLoader draws from torch's generator when it begins.
             self._ahead = zip(self._places(), self._loader)
         return next(self._ahead)[1]
 
