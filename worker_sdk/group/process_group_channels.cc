@@ -37,7 +37,7 @@ void ProcessGroup::Impl::Channels::lose(int job_rank, const std::string& why) no
   for (const auto& [name, channel] : channels_) channel->lose(job_rank, why);
 }
 
-// Does not hold the lock, which an abort needs. Channels are not destroyed one by one.
+// Does not hold the lock, which an abort needs. Channels live as long as this object.
 bool ProcessGroup::Impl::Channels::wait_idle(Clock::time_point deadline) {
   std::vector<Channel*> all;
   {

@@ -157,7 +157,8 @@ double WindowTable::least_bucket(std::size_t b) const {
 
 namespace {
 
-// Adds the time that all ranks but the last lost in one step. In a world of one, the rank counts.
+// Adds the median time that the ranks lost in one step, without the last one. In a world of one,
+// the rank counts.
 void add_lost(SyncWindow& w, const std::vector<RankPhases>& ranks) {
   const std::size_t last = last_of(ranks);
   std::vector<double> exposed, waiting;
