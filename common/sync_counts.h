@@ -28,7 +28,7 @@ struct SyncCounter {
   const char* help = "";
   const char* phase = "";  // The label by which the counters of one metric differ.
 
-  constexpr bool is_told() const { return *metric != '\0'; }
+  constexpr bool is_exported() const { return *metric != '\0'; }
   constexpr bool is_rate() const { return unit == SyncUnit::kBytesPerSecond; }
 };
 

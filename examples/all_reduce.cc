@@ -78,9 +78,9 @@ double seconds(ddprun::ProcessGroup& group, const ddprun::Buffer& array, const O
 }
 
 void run(ddprun::ProcessGroup& group, const Options& options) {
-  const bool speaks = group.rank() == 0;
+  const bool prints = group.rank() == 0;
   const int n = group.world_size();
-  if (speaks) {
+  if (prints) {
     std::printf("# backend %s, %d ranks\n", group.backend().c_str(), n);
     std::printf("# %10s %13s %9s %7s %9s %8s %8s %7s\n", "size", "count", "type", "redop", "time",
                 "algbw", "busbw", "#wrong");
@@ -93,7 +93,7 @@ void run(ddprun::ProcessGroup& group, const Options& options) {
     const std::size_t wrong = count_wrong(group, array);
     const double time = seconds(group, array, options);
     const double algbw = static_cast<double>(array.bytes()) / time / 1e9;
-    if (!speaks) continue;
+    if (!prints) continue;
     std::printf("%12zu %13zu %9s %7s %9.2f %8.2f %8.2f %7zu\n", array.bytes(), array.count, "float",
                 "sum", time * 1e6, algbw, algbw * 2 * (n - 1) / n, wrong);
     std::fflush(stdout);

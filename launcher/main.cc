@@ -26,7 +26,7 @@ namespace {
 
 int run(int argc, const char* const* argv, ControlStdin* control) {
   const Environment environment = take_environment();
-  if (argc > 1 && argv[1] == kDoctorWord) {
+  if (argc > 1 && argv[1] == kDoctorCommand) {
     return run_doctor(argc - 1, argv + 1, environment, control);
   }
   const auto config = read_config_file(config_path(environment), environment);
@@ -46,7 +46,7 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
     options.preempt_signals.push_back(kLeaveSignal);
   }
   start_signals_as(handled_signals(options), options.preempt_signals);
-  const auto around = look_around(options, environment);
+  const auto around = read_surroundings(options, environment);
   if (!around) return fail(around.error());
   if (!around->warning.empty()) log::warning(around->warning);
   if (!control) options.scheduler_step = scheduler_step(environment);

@@ -152,7 +152,7 @@ Fault fault_of_message(std::string_view message) {
                                                                        : Fault::kUnknown;
 }
 
-Fault fault_of_words(std::string_view line) {
+Fault fault_of_line(std::string_view line) {
   if (has_any(line, {"ModuleNotFoundError", "ImportError"})) return Fault::kImportError;
   if (has_any(line, {"SyntaxError", "IndentationError", "TabError"})) return Fault::kSyntaxError;
   if (has_any(line, {"error while loading shared libraries"})) return Fault::kMissingLibrary;
@@ -217,12 +217,12 @@ Fault classify(const WorkerDeath& death, std::string_view words, bool oom_killed
   if (death.signal == SIGSEGV && has_any(words, {"stack overflow", "Stack overflow"})) {
     return Fault::kStackOverflow;
   }
-  const bool may_speak = death.signal == 0 || death.signal == SIGABRT;
-  if (!may_speak) return is_crash(death.signal) ? Fault::kCrash : Fault::kSignal;
+  const bool may_explain = death.signal == 0 || death.signal == SIGABRT;
+  if (!may_explain) return is_crash(death.signal) ? Fault::kCrash : Fault::kSignal;
   const std::string_view message = message_in(words, death.exit_code == 1);
   const std::string_view line = first_line(message);
   if (const Fault fault = fault_of_message(message); fault != Fault::kUnknown) return fault;
-  if (const Fault fault = fault_of_words(line); fault != Fault::kUnknown) return fault;
+  if (const Fault fault = fault_of_line(line); fault != Fault::kUnknown) return fault;
   // A shell's codes, and its words.
   const bool shell_could_not =
       (death.exit_code == 126 || death.exit_code == 127) &&
@@ -259,12 +259,12 @@ void add_fate(const WorkerFate& fate, WorkerDeath& death) {
   death.collective = fate.collective;
   death.steps = fate.steps;
   death.kept_steps = fate.kept_steps;
-  const Fault said = fault_of_page(fate.failure);
-  if (said == Fault::kUnknown || !may_follow(death.fault)) return;
-  if (death.succeeded() && said != Fault::kAborted) return;
+  const Fault reported = fault_of_page(fate.failure);
+  if (reported == Fault::kUnknown || !may_follow(death.fault)) return;
+  if (death.succeeded() && reported != Fault::kAborted) return;
   // Who calls abort() because of an exception of its own has said what it was.
-  if (said == Fault::kAborted && death.fault == Fault::kException) return;
-  death.fault = said;
+  if (reported == Fault::kAborted && death.fault == Fault::kException) return;
+  death.fault = reported;
   if (fate.peer >= 0) death.blames = fate.peer;
 }
 

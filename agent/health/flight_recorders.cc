@@ -159,7 +159,7 @@ std::vector<std::string> FlightRecorders::variables(int local_rank, const std::s
   return {std::string(kSocketVariable) + "=" + path, std::string(kDumpVariable) + "=" + dump};
 }
 
-void FlightRecorders::ask(int workers, Duration limit, Done done) {
+void FlightRecorders::query(int workers, Duration limit, Done done) {
   DDPRUN_ASSERT(workers >= 0 && limit > Duration::zero() && done);
   std::erase_if(questions_, [](const auto& question) { return question.expired(); });
   const auto question = std::make_shared<Question>(loop_, std::move(done));

@@ -34,7 +34,7 @@ class FlightRecorders {
   using Done = std::function<void(Answers)>;
   // Done is called soon where nobody listens, else after `limit` at the latest; never from here,
   // and not once this object is gone.
-  void ask(int workers, Duration limit, Done done);
+  void query(int workers, Duration limit, Done done);
 
  private:
   class Question;

@@ -75,7 +75,7 @@ WorkerFate read_fate(const ProgressPage& page) {
   return fate;
 }
 
-void write_word(ProgressPage& page, int lost_rank, const std::string& why) {
+void write_loss(ProgressPage& page, int lost_rank, const std::string& why) {
   if (page.lost.load(std::memory_order_relaxed) != 0) return;
   const std::size_t length = std::min(why.size(), ProgressPage::kWhyMax - 1);
   for (std::size_t i = 0; i < length; ++i) page.why[i].store(why[i], std::memory_order_relaxed);
@@ -113,8 +113,8 @@ std::string ProgressFile::path() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_.get());
 }
 
-void ProgressFile::tell(int lost_rank, const std::string& why) {
-  if (lost_rank >= 0 && is_page()) write_word(*page_, lost_rank, why);
+void ProgressFile::notify_loss(int lost_rank, const std::string& why) {
+  if (lost_rank >= 0 && is_page()) write_loss(*page_, lost_rank, why);
 }
 
 // The SDK has made sure that the file stays as long as the page. Until then `> $DDPRUN_PROGRESS` in

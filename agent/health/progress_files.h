@@ -22,7 +22,7 @@ WorkerCounts read_sync(const ProgressPage& page);
 WorkerFate read_fate(const ProgressPage& page);
 
 // The agent's word: once for each page. Wakes who listens.
-void write_word(ProgressPage& page, int lost_rank, const std::string& why);
+void write_loss(ProgressPage& page, int lost_rank, const std::string& why);
 
 class ProgressFile {
  public:
@@ -32,9 +32,9 @@ class ProgressFile {
   ~ProgressFile();
 
   std::string path() const;
-  void tell(int lost_rank, const std::string& why);  // Once.
-  WorkerCounts sync();                               // Zeros, if it is no page.
-  WorkerFate fate();                                 // The same.
+  void notify_loss(int lost_rank, const std::string& why);  // Once.
+  WorkerCounts sync();                                      // Zeros, if it is no page.
+  WorkerFate fate();                                        // The same.
   ProgressSample read();  // A plain look at memory, unless only touching can have changed it.
 
  private:

@@ -11,11 +11,11 @@
 namespace ddprun::agent {
 
 LateCounts& SyncLedger::late(int rank) {
-  DDPRUN_ASSERT(untold_);
-  for (LateRank& one : untold_->late) {
+  DDPRUN_ASSERT(unreported_);
+  for (LateRank& one : unreported_->late) {
     if (one.rank == rank) return one.counts;
   }
-  return untold_->late.emplace_back(LateRank{.rank = rank}).counts;
+  return unreported_->late.emplace_back(LateRank{.rank = rank}).counts;
 }
 
 void SyncLedger::see(int local_rank, int rank, const WorkerCounts& now) {
@@ -23,8 +23,8 @@ void SyncLedger::see(int local_rank, int rank, const WorkerCounts& now) {
   WorkerCounts& before = seen_[local_rank];
   if (now == before) return;
   const WorkerCounts more = now.since(before);
-  if (!untold_) untold_.emplace();
-  untold_->sums.add(more.sums, kMost);
+  if (!unreported_) unreported_.emplace();
+  unreported_->sums.add(more.sums, kMost);
   if (more.late != LateCounts()) late(rank).add(more.late, kMost);
   before = now;
 }
@@ -73,7 +73,7 @@ void ProgressMonitor::started(int local_rank, int rank, int pid) {
   it->second.rank = rank;
   it->second.pid = pid;
   it->second.seated = rank >= 0;
-  if (!looking_) look_later();
+  if (!check_scheduled_) check_later();
 }
 
 // What it has counted until now it has counted under its former rank.
@@ -106,19 +106,19 @@ void ProgressMonitor::exited(int local_rank) {
   workers_.erase(it);
   if (!workers_.empty()) return;
   timer_.cancel();
-  looking_ = false;
+  check_scheduled_ = false;
 }
 
-void ProgressMonitor::tell(int lost_rank, const std::string& why) {
-  for (auto& [local_rank, worker] : workers_) worker.file.tell(lost_rank, why);
+void ProgressMonitor::notify_loss(int lost_rank, const std::string& why) {
+  for (auto& [local_rank, worker] : workers_) worker.file.notify_loss(lost_rank, why);
 }
 
-const std::optional<rendezvous::SyncIncrease>& ProgressMonitor::untold_sync() {
-  look_at_counts();
-  return sync_.untold();
+const std::optional<rendezvous::SyncIncrease>& ProgressMonitor::unreported_sync() {
+  read_counts();
+  return sync_.unreported();
 }
 
-void ProgressMonitor::look_at_counts() {
+void ProgressMonitor::read_counts() {
   for (auto& [local_rank, worker] : workers_) see_sync(local_rank, worker);
 }
 
@@ -143,26 +143,26 @@ bool ProgressMonitor::has_left(int local_rank) {
   return fate.left && no_victim;
 }
 
-void ProgressMonitor::look_later() {
-  looking_ = true;
+void ProgressMonitor::check_later() {
+  check_scheduled_ = true;
   timer_.expires_after(options_.interval);
   timer_.async_wait([this](const boost::system::error_code& ec) {
     if (ec || workers_.empty()) return;
-    if (!paused_) look();
-    look_later();
+    if (!paused_) check();
+    check_later();
   });
 }
 
-void ProgressMonitor::look() {
+void ProgressMonitor::check() {
   DDPRUN_ASSERT(!workers_.empty() && workers_.begin()->first >= 0);
-  if (asking_) return;
+  if (querying_) return;
   std::vector<ProgressSample> samples(static_cast<std::size_t>(workers_.rbegin()->first) + 1);
   for (auto& [local_rank, worker] : workers_) {
     if (!worker.seated) continue;  // Nobody waits for it.
     samples[static_cast<std::size_t>(local_rank)] = worker.file.read();
   }
   kill_again();
-  const StallWatch::Findings findings = watch_.look(samples, Clock::now());
+  const StallWatch::Findings findings = watch_.check(samples, Clock::now());
   for (const Stall& stall : findings.going_on) {
     const auto it = workers_.find(stall.local_rank);
     if (it == workers_.end()) continue;
@@ -171,10 +171,10 @@ void ProgressMonitor::look() {
   if (findings.stuck.empty() && !findings.waiting) return;
   std::map<int, int> pids;
   for (const auto& [local_rank, worker] : workers_) pids[local_rank] = worker.pid;
-  if (!ask_where) return found(findings, pids, "");
-  asking_ = true;
-  ask_where([this, findings, pids](const std::string& where) {
-    asking_ = false;
+  if (!query_where) return found(findings, pids, "");
+  querying_ = true;
+  query_where([this, findings, pids](const std::string& where) {
+    querying_ = false;
     found(findings, pids, where);
   });
 }

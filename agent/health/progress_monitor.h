@@ -29,14 +29,14 @@ class SyncLedger {
   void see(int local_rank, int rank, const WorkerCounts& now);
 
   // Nothing: there is nothing new.
-  const std::optional<rendezvous::SyncIncrease>& untold() const { return untold_; }
-  void told() { untold_.reset(); }
+  const std::optional<rendezvous::SyncIncrease>& unreported() const { return unreported_; }
+  void mark_reported() { unreported_.reset(); }
 
  private:
   LateCounts& late(int rank);
 
   std::map<int, WorkerCounts> seen_;  // By local rank.
-  std::optional<rendezvous::SyncIncrease> untold_;
+  std::optional<rendezvous::SyncIncrease> unreported_;
 };
 
 class ProgressMonitor {
@@ -53,19 +53,19 @@ class ProgressMonitor {
   void seated(int local_rank, int rank);
   void left(int local_rank);
   // To all workers: a rank of the round is gone, and why.
-  void tell(int lost_rank, const std::string& why);
-  // What the workers' sync timers have counted and nobody was told; sync_told() when they were.
-  const std::optional<rendezvous::SyncIncrease>& untold_sync();
-  void sync_told() { sync_.told(); }
+  void notify_loss(int lost_rank, const std::string& why);
+  // What the workers' sync timers have counted and nobody was told; sync_reported() when they were.
+  const std::optional<rendezvous::SyncIncrease>& unreported_sync();
+  void sync_reported() { sync_.mark_reported(); }
   // What each of the workers has counted, whenever its page is read.
   std::function<void(int local_rank, const WorkerCounts& counts)> on_counts;
-  void look_at_counts();
+  void read_counts();
   // Workers are stopped on purpose, or go on.
   void pause(bool paused);
 
   // What more is known of where the workers are, as a sentence or nothing, by the time somebody is
   // told that one is stuck; null: nothing ever.
-  std::function<void(std::function<void(const std::string&)>)> ask_where;
+  std::function<void(std::function<void(const std::string&)>)> query_where;
   // To end a stuck worker; what is said of it when it has ended.
   std::function<void(int local_rank, int signal)> on_kill;
   std::string reason(int local_rank) const;
@@ -87,8 +87,8 @@ class ProgressMonitor {
   };
 
   void see_sync(int local_rank, Worker& worker);
-  void look_later();
-  void look();
+  void check_later();
+  void check();
   void found(const StallWatch::Findings& findings, const std::map<int, int>& pids,
              const std::string& where);
   void found_stuck(const Stall& stall, const std::string& where);
@@ -103,8 +103,8 @@ class ProgressMonitor {
   std::map<int, std::string> reasons_;  // Of those that have ended.
   std::map<int, WorkerFate> fates_;     // The same.
   boost::asio::steady_timer timer_;
-  bool looking_ = false;
-  bool asking_ = false;  // Where they are.
+  bool check_scheduled_ = false;
+  bool querying_ = false;  // Where they are.
   bool paused_ = false;
 };
 

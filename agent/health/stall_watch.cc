@@ -19,14 +19,14 @@ std::string collective(const ProgressSample& sample) {
 
 }  // namespace
 
-StallWatch::Findings StallWatch::look(const std::vector<ProgressSample>& samples, TimePoint now) {
-  DDPRUN_ASSERT(!last_look_ || now >= *last_look_);
+StallWatch::Findings StallWatch::check(const std::vector<ProgressSample>& samples, TimePoint now) {
+  DDPRUN_ASSERT(!last_check_ || now >= *last_check_);
   workers_.resize(samples.size());
   // We stood still, or all did: whatever seems to have lasted long has not been watched.
-  if (last_look_ && now - *last_look_ > 3 * options_.interval) {
-    for (Worker& worker : workers_) worker.since += now - *last_look_;
+  if (last_check_ && now - *last_check_ > 3 * options_.interval) {
+    for (Worker& worker : workers_) worker.since += now - *last_check_;
   }
-  last_look_ = now;
+  last_check_ = now;
   Findings findings;
   learn(samples);
   follow(samples, now, findings);
@@ -35,13 +35,13 @@ StallWatch::Findings StallWatch::look(const std::vector<ProgressSample>& samples
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (!is_late(i, now)) continue;
     if (!workers_[i].last.in_collective) {
-      tell(i, what(i, now) + awaited_by(i), now, findings);
+      report(i, what(i, now) + awaited_by(i), now, findings);
     } else if (!sibling_missing(i, now)) {
       waiting = i;
     }
   }
-  if (!waiting) told_waiting_ = false;
-  if (waiting && !std::exchange(told_waiting_, true)) {
+  if (!waiting) reported_waiting_ = false;
+  if (waiting && !std::exchange(reported_waiting_, true)) {
     findings.waiting = "workers here have waited in " + collective(workers_[*waiting].last) +
                        " for " + text(age(*waiting, now)) +
                        ", and none of this node is missing: check the other nodes";
@@ -51,8 +51,8 @@ StallWatch::Findings StallWatch::look(const std::vector<ProgressSample>& samples
 
 void StallWatch::start_over() {
   workers_.clear();
-  last_look_.reset();
-  told_waiting_ = false;
+  last_check_.reset();
+  reported_waiting_ = false;
 }
 
 std::string StallWatch::key_of(const ProgressSample& sample) const {
@@ -91,11 +91,11 @@ void StallWatch::follow(const std::vector<ProgressSample>& samples, TimePoint no
     Worker& worker = workers_[i];
     const bool stands = samples[i].reports && worker.last.reports &&
                         samples[i].beats == worker.last.beats && worker.since != TimePoint{};
-    if (!stands && worker.told) {
+    if (!stands && worker.reported) {
       const std::string after =
           samples[i].reports ? "continues after " : "no longer reports, after ";
       findings.going_on.push_back({static_cast<int>(i), age(i, now), after + text(age(i, now))});
-      worker.told = false;
+      worker.reported = false;
     }
     if (!stands && worker.last.reports && worker.since != TimePoint{}) {
       const Duration stay = age(i, now);
@@ -153,8 +153,8 @@ std::string StallWatch::awaited_by(std::size_t worker) const {
          (count > 1 ? " wait" : " waits") + " for it in " + name;
 }
 
-void StallWatch::tell(std::size_t worker, std::string text, TimePoint now, Findings& findings) {
-  if (std::exchange(workers_[worker].told, true)) return;
+void StallWatch::report(std::size_t worker, std::string text, TimePoint now, Findings& findings) {
+  if (std::exchange(workers_[worker].reported, true)) return;
   findings.stuck.push_back({static_cast<int>(worker), age(worker, now), std::move(text)});
 }
 

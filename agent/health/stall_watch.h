@@ -70,7 +70,7 @@ class StallWatch {
     std::optional<std::string> waiting;  // All of this node wait: the cause is elsewhere.
   };
   // By local rank. After a pause of ours, or of the whole machine, nobody is blamed for it.
-  Findings look(const std::vector<ProgressSample>& samples, TimePoint now);
+  Findings check(const std::vector<ProgressSample>& samples, TimePoint now);
 
   // Of other workers: a new round.
   void start_over();
@@ -81,7 +81,7 @@ class StallWatch {
   struct Worker {
     ProgressSample last;
     TimePoint since{};  // When it was first seen where it is.
-    bool told = false;
+    bool reported = false;
   };
   struct History {
     std::uint64_t count = 0;
@@ -98,13 +98,13 @@ class StallWatch {
   std::string what(std::size_t worker, TimePoint now) const;
   std::string awaited_by(std::size_t worker) const;
   bool sibling_missing(std::size_t worker, TimePoint now) const;
-  void tell(std::size_t worker, std::string what, TimePoint now, Findings& findings);
+  void report(std::size_t worker, std::string what, TimePoint now, Findings& findings);
 
   StallOptions options_;
   std::vector<Worker> workers_;
   std::map<std::string, History> history_;
-  std::optional<TimePoint> last_look_;
-  bool told_waiting_ = false;
+  std::optional<TimePoint> last_check_;
+  bool reported_waiting_ = false;
 };
 
 }  // namespace ddprun::agent

@@ -91,7 +91,7 @@ void LineFold::leave(int rank) {
 }
 
 // A rank that has ended has said what it had to say, but does not stand for one that is there.
-bool LineFold::said_by_all(const std::set<int>& ranks) const {
+bool LineFold::printed_by_all(const std::set<int>& ranks) const {
   return ranks.size() >= present_.size() &&
          std::all_of(present_.begin(), present_.end(),
                      [&](const auto& there) { return ranks.contains(there.first); });
@@ -119,7 +119,7 @@ void LineFold::add(int rank, Line line, TimePoint now) {
 std::optional<LineFold::Line> LineFold::take(TimePoint now, bool all) {
   if (waiting_.empty()) return std::nullopt;
   Waiting& front = waiting_.front();
-  const bool complete = !front.line.whole || said_by_all(front.line.ranks);
+  const bool complete = !front.line.whole || printed_by_all(front.line.ranks);
   if (!all && !complete && now < front.due && bytes_ <= bytes_max_) return std::nullopt;
   Line line = std::move(front.line);
   waiting_.pop_front();

@@ -90,7 +90,7 @@ class LineFold {
   };
   using Key = std::string;
   static Key key_of(const Line& line);
-  bool said_by_all(const std::set<int>& ranks) const;
+  bool printed_by_all(const std::set<int>& ranks) const;
 
   Duration delay_;
   std::size_t bytes_max_;

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "agent/health/time_limit.h"
-#include "agent/workers/birth.h"
+#include "agent/workers/child_start.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
@@ -28,8 +28,8 @@ using namespace std::chrono_literals;
 // How often the daemon hears what the workers' sync timers count.
 constexpr auto kSyncEvery = 5s;
 constexpr auto kHeldBack = 1s;
-constexpr auto kPreloadLimit = 30s;  // A slower import is not waited for before the first start.
-constexpr auto kAskOfStall = 5s;     // Where the workers are; most answer within milliseconds.
+constexpr auto kPreloadLimit = 30s;    // A slower import is not waited for before the first start.
+constexpr auto kStallQueryLimit = 5s;  // Where the workers are; most answer within milliseconds.
 
 std::string seat_text(const rendezvous::Seat& s) {
   return "round " + std::to_string(s.round) + ": node " + std::to_string(s.group_rank) + " of " +
@@ -84,10 +84,10 @@ int Agent::run() {
   };
   keep_ledger();
   if (!options_.files.recorders.empty()) {
-    progress_.ask_where = [this](auto done) { ask_where(kAskOfStall, std::move(done)); };
+    progress_.query_where = [this](auto done) { query_where(kStallQueryLimit, std::move(done)); };
   }
   listen_to_workers();
-  output_.on_drained = [this](int local_rank) { words_are_there(local_rank); };
+  output_.on_drained = [this](int local_rank) { last_output_arrived(local_rank); };
   processes_.use_roster(options_.job.roster);
   if (!options_.job.cgroup.empty()) {
     const auto placed = processes_.use_cgroup(options_.job.cgroup);
@@ -123,18 +123,18 @@ void Agent::preload() {
     // Of a program that nothing is known of yet there is nothing to report: the next run has it.
     const ForkServer& server = processes_.fork_server();
     const bool is_known = server.state() != ForkServer::State::kGone || !server.why().empty();
-    const bool is_news = is_known && !std::exchange(told_of_cold_, true);
+    const bool is_news = is_known && !std::exchange(reported_cold_, true);
     is_news ? log::info(text) : log::debug(text);
   };
   const auto begun =
       processes_.preload(fork_server_spec(), options_.preload, [this] { preloaded(); });
   if (!begun) {
-    told_of_cold_ = true;
+    reported_cold_ = true;
     log::info("preload: workers are started cold: " + begun.error().context);
     return connect();
   }
   const Duration limit = std::min<Duration>(kPreloadLimit, options_.supervision.connect_limit / 4);
-  const bool shows = options_.speaks_for_run && waiting_.on_terminal();
+  const bool shows = options_.reports_for_run && waiting_.on_terminal();
   if (shows) waiting_.show("importing modules for the workers", limit);
   preload_timer_.expires_after(limit);
   preload_timer_.async_wait([this](const boost::system::error_code& ec) {
@@ -168,22 +168,22 @@ void Agent::connect() {
             waiting_.show(why.starts_with(what) ? why : what + " (" + why + ")",
                           due ? *due - Clock::now() : 0s);
           },
-      .on_message = [this](rendezvous::DaemonMessage message) { heard(std::move(message)); },
-      .on_hopeless = [this](const std::string& why) { dispatch(Heard{rendezvous::Refuse{why}}); },
+      .on_message = [this](rendezvous::DaemonMessage message) { receive(std::move(message)); },
+      .on_fatal = [this](const std::string& why) { dispatch(Received{rendezvous::Refuse{why}}); },
   });
 }
 
-void Agent::heard(rendezvous::DaemonMessage message) {
+void Agent::receive(rendezvous::DaemonMessage message) {
   if (const auto* alive = std::get_if<rendezvous::Alive>(&message)) beat_every(alive->beat);
   const auto* waiting = std::get_if<rendezvous::Waiting>(&message);
   if (const auto* account = std::get_if<rendezvous::Account>(&message)) take_account(*account);
   if (waiting) ledger_.spare(waiting->left == 0ms, Clock::now());
   const bool news = !waiting && !std::holds_alternative<rendezvous::Alive>(message);
-  if (waiting && options_.speaks_for_run && !shows_stopping_) {
+  if (waiting && options_.reports_for_run && !shows_stopping_) {
     waiting_.show(waiting->text, waiting->left);
   }
   if (news && !shows_stopping_) waiting_.done();
-  dispatch(Heard{std::move(message)});
+  dispatch(Received{std::move(message)});
 }
 
 // An event that comes up while the actions of another are carried out waits for the rest of them.
@@ -200,7 +200,7 @@ void Agent::dispatch(const Event& event) {
 }
 
 void Agent::carry_out(const Action& action) {
-  if (!std::holds_alternative<Say>(action)) log::debug(to_string(action));
+  if (!std::holds_alternative<LogLine>(action)) log::debug(to_string(action));
   std::visit([this](const auto& a) { act(a); }, action);
 }
 
@@ -224,22 +224,23 @@ void Agent::beat() {
   beat_timer_.expires_after(beat_interval_);
   beat_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (ec || ending_) return;
-    say_alive(Clock::now() - sync_told_ >= std::max<Duration>(kSyncEvery, 2 * beat_interval_));
+    send_heartbeat(Clock::now() - sync_reported_ >=
+                   std::max<Duration>(kSyncEvery, 2 * beat_interval_));
     beat();
   });
 }
 
 // What the sync timers count, and the ledger, go with some of the beats.
-void Agent::say_alive(bool with_counts, bool last) {
+void Agent::send_heartbeat(bool with_counts, bool last) {
   rendezvous::Heartbeat heartbeat{supervisor_.round()};
   if (with_counts) {
-    heartbeat.sync = progress_.untold_sync();
+    heartbeat.sync = progress_.unreported_sync();
     heartbeat.times = times(/*whole=*/last);
     if (options_.daemon) view_.report(*heartbeat.times, Clock::now());
   }
   if (!link_->send(heartbeat) || !with_counts) return;
-  progress_.sync_told();
-  sync_told_ = Clock::now();
+  progress_.sync_reported();
+  sync_reported_ = Clock::now();
 }
 
 // With the last word on a round goes what was counted in it.
@@ -247,7 +248,7 @@ void Agent::act(const SendMessage& send) {
   const bool last = std::holds_alternative<rendezvous::Finished>(send.message) ||
                     std::holds_alternative<rendezvous::Stopped>(send.message) ||
                     std::holds_alternative<rendezvous::Leave>(send.message);
-  if (last) say_alive(/*with_counts=*/true, /*last=*/true);
+  if (last) send_heartbeat(/*with_counts=*/true, /*last=*/true);
   const bool sent = link_->send(send.message);
   if (std::holds_alternative<rendezvous::Leave>(send.message)) {
     account_due_ = sent && wants_account();
@@ -321,29 +322,29 @@ void Agent::act(const AbandonWorkers&) {
 }
 
 // On a terminal each death is printed once: with the restart or the verdict, if it follows soon.
-void Agent::act(const Say& say) {
-  if (say.level == Say::Level::kError) complaint_ = say.text;
-  if (say.about == Say::About::kDeath && picture_style()) return hold_back(say);
-  if (say.about == Say::About::kRestart) held_back_.reset();
+void Agent::act(const LogLine& line) {
+  if (line.level == LogLine::Level::kError) complaint_ = line.text;
+  if (line.about == LogLine::About::kDeath && picture_style()) return hold_back(line);
+  if (line.about == LogLine::About::kRestart) held_back_.reset();
   hold_timer_.cancel();
-  if (const auto before = std::exchange(held_back_, std::nullopt)) say_now(*before);
-  say_now(say);
+  if (const auto before = std::exchange(held_back_, std::nullopt)) log_now(*before);
+  log_now(line);
 }
 
-void Agent::hold_back(const Say& say) {
-  if (const auto before = std::exchange(held_back_, say)) say_now(*before);
+void Agent::hold_back(const LogLine& line) {
+  if (const auto before = std::exchange(held_back_, line)) log_now(*before);
   hold_timer_.expires_after(kHeldBack);
   hold_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (ec) return;
-    if (const auto held = std::exchange(held_back_, std::nullopt)) say_now(*held);
+    if (const auto held = std::exchange(held_back_, std::nullopt)) log_now(*held);
   });
 }
 
-void Agent::say_now(const Say& say) const {
-  switch (say.level) {
-    case Say::Level::kInfo: return log::info(say.text);
-    case Say::Level::kWarning: return log::warning(say.text);
-    case Say::Level::kError: return log::error(say.text);
+void Agent::log_now(const LogLine& line) const {
+  switch (line.level) {
+    case LogLine::Level::kInfo: return log::info(line.text);
+    case LogLine::Level::kWarning: return log::warning(line.text);
+    case LogLine::Level::kError: return log::error(line.text);
   }
 }
 
@@ -362,7 +363,7 @@ void Agent::act(const Exit& exit) {
   status_line_.stop();
   signals_.close(ignored);
   (void)output_.flush();
-  tell_verdict(exit);
+  report_verdict(exit);
   last_ = exit;
   await_account();
 }

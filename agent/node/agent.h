@@ -79,10 +79,10 @@ struct AgentOptions {
   StallPolicy stalls;    // What to do with workers that are alive but stuck.
   LaunchedJob job;
   AgentFiles files;
-  std::string preload;         // Modules of the fork server, see ForkServer; empty: there is none.
-  bool speaks_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
-  bool status_line = false;    // On a terminal, while the workers run.
-  std::string typed;           // What started the run, for the daemon's history; empty: not told.
+  std::string preload;          // Modules of the fork server, see ForkServer; empty: there is none.
+  bool reports_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
+  bool status_line = false;     // On a terminal, while the workers run.
+  std::string typed;            // What started the run, for the daemon's history; empty: not told.
   // From the last words of the worker that failed first: a line more to say, or none.
   std::function<std::string(const std::string&)> hint;
 };
@@ -108,18 +108,18 @@ class Agent {
   void act(const SignalWorkers& signal);
   void act(const CleanUp&);
   void act(const AbandonWorkers&);
-  void act(const Say& say);
+  void act(const LogLine& line);
   void act(const Exit& exit);
 
   // agent.cc: the loop, the link to the daemon, signals, and the store of a round.
   void connect();
   void preload();
   void preloaded();
-  void heard(rendezvous::DaemonMessage message);
+  void receive(rendezvous::DaemonMessage message);
   void arm_deadline();
   void beat();
   void beat_every(Milliseconds interval);
-  void say_alive(bool with_counts, bool last = false);
+  void send_heartbeat(bool with_counts, bool last = false);
   Result<void> open_store();
   void take_seat(const rendezvous::Seat& seat);
   Result<void> hold_signals();
@@ -151,34 +151,34 @@ class Agent {
   void worker_left(int local_rank, int round, std::int64_t step);
   void worker_resumed(int local_rank, const worker_link::Resumed& resumed);
   void link_lost(int local_rank, const std::string& why);
-  void becomes_plain(int local_rank, const std::string& why);
-  void tell_seat(int local_rank);
+  void mark_plain(int local_rank, const std::string& why);
+  void send_seat(int local_rank);
   std::string name_of(int local_rank) const;
   int rank_of(int local_rank) const;           // -1: it was never seated.
   int restart_count_of(int local_rank) const;  // With which its process was started.
 
   // agent_ends.cc: how workers end and why, and what is told of it.
   void worker_exited(WorkerDeath death, TimePoint noticed);
-  void words_are_there(int local_rank);
+  void last_output_arrived(int local_rank);
   void complete_death(int local_rank);
-  bool asks_for_memory(const WorkerDeath& death) const;
+  bool needs_memory_report(const WorkerDeath& death) const;
   GpuQuestion memory_question(const WorkerDeath& death) const;
-  WorkerDeath at_first_look(WorkerDeath death) const;
+  WorkerDeath preliminary(WorkerDeath death) const;
   void explain(WorkerDeath& death) const;
   void judge(WorkerDeath& death, const std::string& words) const;
-  std::string words_of(int local_rank) const;
-  void look_at_workers();
-  void ask_where(Duration limit, std::function<void(const std::string&)> done);
+  std::string output_of(int local_rank) const;
+  void read_workers();
+  void query_where(Duration limit, std::function<void(const std::string&)> done);
   void signal_workers(int signal);
   void stop_leavers(int signal);
   void wake_halted();
   void watch_launcher();
   void start_chaos();
   bool just_shown(const WorkerDeath& death) const;
-  void hold_back(const Say& say);
-  void say_now(const Say& say) const;
+  void hold_back(const LogLine& line);
+  void log_now(const LogLine& line) const;
   std::string closing_picture(const Exit& exit) const;
-  void tell_verdict(const Exit& exit);
+  void report_verdict(const Exit& exit);
   void note_interruption(int signal);
 
   // agent_reports.cc: where the time of the places goes, and the account of the run.
@@ -230,16 +230,17 @@ class Agent {
   std::optional<ChangeCost> change_;  // Of this round, until all have told.
   std::int64_t lost_steps_ = 0;       // Of its seat, until the first worker reports.
   Environment environment_;
-  struct Wordless {
+  struct AwaitingOutput {
     WorkerDeath death;
     boost::asio::steady_timer patience;
     std::unique_ptr<GpuInquiry> inquiry = nullptr;  // Of the words that came: its evidence.
   };
-  std::map<int, Wordless> wordless_;  // Failed workers whose last words are still in the pipe.
+  std::map<int, AwaitingOutput>
+      awaiting_output_;  // Failed workers whose last words are still in the pipe.
   OomWatch oom_watch_;
   GpuLog gpu_log_;
   // How a worker was that still lived when a stop of its round began.
-  struct AtStop {
+  struct StopState {
     bool exiting = false;  // Then it ends by itself.
     bool failing = false;  // It had said why it was about to end, in these words.
     std::string words;
@@ -248,18 +249,18 @@ class Agent {
     bool left = false;    // It had ended its part in its group by itself, ...
     bool waited = false;  // ... and is not stopped yet: its own end may say more.
   };
-  std::map<int, AtStop> at_stop_;   // By local rank.
-  bool stop_began_ = false;         // Of this round's workers.
-  int orders_ = 0;                  // To signal workers or to begin; the last is what counts.
-  std::string complaint_;           // The last error that was said here.
-  std::vector<std::string> noted_;  // Verdict files that have the interruption so far.
-  std::optional<Say> held_back_;  // Of a death, on a terminal, until what follows from it is said.
+  std::map<int, StopState> stop_states_;  // By local rank.
+  bool stop_began_ = false;               // Of this round's workers.
+  int orders_ = 0;                        // To signal workers or to begin; the last is what counts.
+  std::string complaint_;                 // The last error that was said here.
+  std::vector<std::string> noted_;        // Verdict files that have the interruption so far.
+  std::optional<LogLine> held_back_;      // A death, until its consequence is printed (terminal).
   boost::asio::steady_timer hold_timer_;
   int stopped_by_ = 0;  // The signal that has ended this node's part.
   std::string stopped_why_;
   Milliseconds beat_interval_;
-  TimePoint sync_told_{};  // To the daemon.
-  std::string account_;    // As far as it has come.
+  TimePoint sync_reported_{};  // To the daemon.
+  std::string account_;        // As far as it has come.
   bool account_whole_ = false;
   bool account_due_ = false;  // The daemon sends it once more.
   std::optional<Exit> last_;  // With which this ends once the account is there.
@@ -271,8 +272,8 @@ class Agent {
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::steady_timer preload_timer_;
-  bool connects_ = false;      // The link to the daemon has been started.
-  bool told_of_cold_ = false;  // Why workers are not forks.
+  bool connects_ = false;       // The link to the daemon has been started.
+  bool reported_cold_ = false;  // Why workers are not forks.
   SentSignals sent_;
   boost::asio::posix::stream_descriptor signals_;  // Readable while sent_ has one.
   ParentWatch launcher_;

@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLastWordsWait = 10ms;  // For what a dead worker still has in its pipe.
 constexpr auto kGpuWait = 2s;          // NVML answers in a fraction of it, if it does.
-constexpr auto kAskBeforeStop = 1s;    // Most answer within milliseconds.
+constexpr auto kQueryBeforeStop = 1s;  // Most answer within milliseconds.
 
 }  // namespace
 
@@ -39,71 +39,72 @@ void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
   forget_worker(death.local_rank);
   ledger_.ended(death.local_rank, death.succeeded(), std::chrono::steady_clock::now());
   if (supervisor_.living() == 0) return;  // It is not waited for.
-  DDPRUN_ASSERT(places_.contains(death.local_rank) && !wordless_.contains(death.local_rank));
+  DDPRUN_ASSERT(places_.contains(death.local_rank) && !awaiting_output_.contains(death.local_rank));
   death.rank = rank_of(death.local_rank);
   death.host = options_.offer.host;
-  const auto at_stop = at_stop_.find(death.local_rank);
-  const AtStop seen = at_stop == at_stop_.end() ? AtStop() : at_stop->second;
+  const auto stop_state = stop_states_.find(death.local_rank);
+  const StopState seen = stop_state == stop_states_.end() ? StopState() : stop_state->second;
   death.stopped_by_us = (stop_began_ || seen.killed) && !seen.exiting && !seen.waited;
   const bool is_its_doing = !progress_.reason(death.local_rank).empty() ||
                             (death.signal == SIGKILL && !oom_watch_.evidence(death.pid).empty());
   add_work(progress_.fate(death.local_rank), is_its_doing, death);
-  const bool all_said = output_.drained(death.local_rank) && !asks_for_memory(death);
-  if (death.succeeded() || death.stopped_by_us || all_said) {
+  const bool has_all_output = output_.drained(death.local_rank) && !needs_memory_report(death);
+  if (death.succeeded() || death.stopped_by_us || has_all_output) {
     explain(death);
-    return dispatch(WorkerEnded{std::move(death), /*words_follow=*/false, noticed});
+    return dispatch(WorkerEnded{std::move(death), /*output_follows=*/false, noticed});
   }
-  auto& wordless =
-      wordless_.try_emplace(death.local_rank, Wordless{death, boost::asio::steady_timer(loop_)})
+  auto& awaiting =
+      awaiting_output_
+          .try_emplace(death.local_rank, AwaitingOutput{death, boost::asio::steady_timer(loop_)})
           .first->second;
-  wordless.patience.expires_after(kLastWordsWait);
-  wordless.patience.async_wait(
+  awaiting.patience.expires_after(kLastWordsWait);
+  awaiting.patience.async_wait(
       [this, local_rank = death.local_rank](const boost::system::error_code& ec) {
-        if (!ec) words_are_there(local_rank);
+        if (!ec) last_output_arrived(local_rank);
       });
-  dispatch(WorkerEnded{at_first_look(std::move(death)), /*words_follow=*/true, noticed});
+  dispatch(WorkerEnded{preliminary(std::move(death)), /*output_follows=*/true, noticed});
 }
 
 void Agent::complete_death(int local_rank) {
-  auto wordless = wordless_.extract(local_rank);
-  if (wordless.empty()) return;
-  WorkerDeath death = std::move(wordless.mapped().death);
+  auto awaiting = awaiting_output_.extract(local_rank);
+  if (awaiting.empty()) return;
+  WorkerDeath death = std::move(awaiting.mapped().death);
   explain(death);
-  dispatch(WordsCame{std::move(death)});
+  dispatch(LastOutput{std::move(death)});
 }
 
 // If they are of a worker to which CUDA refused memory, NVML is asked who holds it.
-void Agent::words_are_there(int local_rank) {
-  const auto found = wordless_.find(local_rank);
-  if (found == wordless_.end() || found->second.inquiry) return;
-  Wordless& wordless = found->second;
-  if (!asks_for_memory(wordless.death)) return complete_death(local_rank);
-  wordless.patience.cancel();
-  wordless.inquiry = std::make_unique<GpuInquiry>(
-      loop_, memory_question(wordless.death), kGpuWait, [this, local_rank](std::string evidence) {
-        const auto asked = wordless_.find(local_rank);
-        DDPRUN_ASSERT(asked != wordless_.end());
-        asked->second.death.evidence = std::move(evidence);
+void Agent::last_output_arrived(int local_rank) {
+  const auto found = awaiting_output_.find(local_rank);
+  if (found == awaiting_output_.end() || found->second.inquiry) return;
+  AwaitingOutput& awaiting = found->second;
+  if (!needs_memory_report(awaiting.death)) return complete_death(local_rank);
+  awaiting.patience.cancel();
+  awaiting.inquiry = std::make_unique<GpuInquiry>(
+      loop_, memory_question(awaiting.death), kGpuWait, [this, local_rank](std::string evidence) {
+        const auto waiting = awaiting_output_.find(local_rank);
+        DDPRUN_ASSERT(waiting != awaiting_output_.end());
+        waiting->second.death.evidence = std::move(evidence);
         complete_death(local_rank);
       });
 }
 
-bool Agent::asks_for_memory(const WorkerDeath& death) const {
+bool Agent::needs_memory_report(const WorkerDeath& death) const {
   return has_nvml() &&
-         classify(death, words_of(death.local_rank), /*oom_killed=*/false) == Fault::kGpuMemory;
+         classify(death, output_of(death.local_rank), /*oom_killed=*/false) == Fault::kGpuMemory;
 }
 
 GpuQuestion Agent::memory_question(const WorkerDeath& death) const {
   const std::string_view visible = find_variable(environment_, "CUDA_VISIBLE_DEVICES");
   const int ordinal =
-      options_.virtual_local_rank ? death.local_rank : gpu_in(words_of(death.local_rank));
+      options_.virtual_local_rank ? death.local_rank : gpu_in(output_of(death.local_rank));
   GpuQuestion question{.gpu = gpu_at(ordinal, visible), .pid = death.pid};
   for (const auto& [local_rank, pid] : processes_.pids()) question.ranks[pid] = rank_of(local_rank);
   return question;
 }
 
 // What its page says, before its words are there: that it had lost a peer decides how others stop.
-WorkerDeath Agent::at_first_look(WorkerDeath death) const {
+WorkerDeath Agent::preliminary(WorkerDeath death) const {
   const WorkerFate fate = progress_.fate(death.local_rank);
   WorkerDeath judged = death;
   judged.fault = classify(death, "", /*oom_killed=*/false);
@@ -118,18 +119,18 @@ WorkerDeath Agent::at_first_look(WorkerDeath death) const {
 // Adds all that shows why the worker ended, and how far it had come.
 void Agent::explain(WorkerDeath& death) const {
   DDPRUN_ASSERT(death.fault == Fault::kUnknown && death.detail.empty());
-  const auto found = at_stop_.find(death.local_rank);
-  const AtStop at_stop = found == at_stop_.end() ? AtStop() : found->second;
-  death.was_failing = !death.succeeded() && death.stopped_by_us && at_stop.failing;
+  const auto found = stop_states_.find(death.local_rank);
+  const StopState stop_state = found == stop_states_.end() ? StopState() : found->second;
+  death.was_failing = !death.succeeded() && death.stopped_by_us && stop_state.failing;
   if (!death.succeeded() && (!death.stopped_by_us || death.was_failing)) {
-    judge(death, death.was_failing ? at_stop.words : words_of(death.local_rank));
+    judge(death, death.was_failing ? stop_state.words : output_of(death.local_rank));
   } else {
-    death.evidence = at_stop.halted;
+    death.evidence = stop_state.halted;
   }
   add_fate(progress_.fate(death.local_rank), death);
   add_stall(progress_.reason(death.local_rank), death);
-  const bool says_nothing = death.stopped_by_us && !death.succeeded();
-  if (at_stop.left && says_nothing && death.fault == Fault::kUnknown) {
+  const bool is_silent = death.stopped_by_us && !death.succeeded();
+  if (stop_state.left && is_silent && death.fault == Fault::kUnknown) {
     death.fault = Fault::kLeftEarly;
   }
 }
@@ -150,7 +151,7 @@ void Agent::judge(WorkerDeath& death, const std::string& words) const {
   if (!death.evidence.empty()) death.fault = Fault::kTimeLimit;
 }
 
-std::string Agent::words_of(int local_rank) const {
+std::string Agent::output_of(int local_rank) const {
   return last_words(output_.last_lines(local_rank),
                     logs_.error_file(restart_count_of(local_rank), local_rank));
 }
@@ -158,10 +159,10 @@ std::string Agent::words_of(int local_rank) const {
 // A stop begins. Who is on its way out, or has already reported an exception, ends by itself, and
 // may be the reason why others, which were faster, have lost a peer. Who is halted is what others
 // have waited for, and has to go on in order to end.
-void Agent::look_at_workers() {
+void Agent::read_workers() {
   if (std::exchange(stop_began_, true)) return;
   for (const auto& [local_rank, pid] : processes_.pids()) {
-    AtStop& worker = at_stop_[local_rank];
+    StopState& worker = stop_states_[local_rank];
     const ProcStat stat = read_proc_stat(pid);
     worker.exiting = stat.exiting;
     // Between two rounds a worker that keeps its process has no group.
@@ -172,26 +173,26 @@ void Agent::look_at_workers() {
     const std::string error_file = logs_.error_file(restart_count_of(local_rank), local_rank);
     const bool reported = !error_file.empty() && ::access(error_file.c_str(), F_OK) == 0;
     worker.failing = reported || ends_in_exception(output_.last_lines(local_rank));
-    if (worker.failing) worker.words = words_of(local_rank);
+    if (worker.failing) worker.words = output_of(local_rank);
   }
 }
 
 // Where a rank has failed, the others say where they are before they are stopped.
 void Agent::act(const SignalWorkers& order) {
-  using Whom = SignalWorkers::Whom;
-  if (order.whom == Whom::kThoseLeavers) return stop_leavers(order.signal);
-  look_at_workers();
+  using Targets = SignalWorkers::Targets;
+  if (order.targets == Targets::kThoseLeavers) return stop_leavers(order.signal);
+  read_workers();
   for (const auto& [local_rank, pid] : processes_.pids()) {
-    AtStop& worker = at_stop_[local_rank];
-    worker.waited = worker.left && order.whom == Whom::kAllButLeavers;
+    StopState& worker = stop_states_[local_rank];
+    worker.waited = worker.left && order.targets == Targets::kAllButLeavers;
     if (worker.waited) log::info(name_of(local_rank) + " has left the job: waiting for its end");
   }
   ledger_.stopping(std::chrono::steady_clock::now());
-  if (order.lost_rank >= 0) progress_.tell(order.lost_rank, order.why);
+  if (order.lost_rank >= 0) progress_.notify_loss(order.lost_rank, order.why);
   const int number = ++orders_;
-  const bool asks = order.lost_rank >= 0 && order.signal != SIGKILL && !progress_.ended_stuck();
-  if (!asks || options_.files.recorders.empty()) return signal_workers(order.signal);
-  ask_where(kAskBeforeStop, [this, number, signal = order.signal](const std::string& where) {
+  const bool queries = order.lost_rank >= 0 && order.signal != SIGKILL && !progress_.ended_stuck();
+  if (!queries || options_.files.recorders.empty()) return signal_workers(order.signal);
+  query_where(kQueryBeforeStop, [this, number, signal = order.signal](const std::string& where) {
     if (!where.empty() && !ending_) log::warning(where);
     if (number == orders_ && !ending_) signal_workers(signal);
   });
@@ -199,7 +200,7 @@ void Agent::act(const SignalWorkers& order) {
 
 void Agent::signal_workers(int signal) {
   for (const auto& [local_rank, pid] : processes_.pids()) {
-    AtStop& worker = at_stop_[local_rank];
+    StopState& worker = stop_states_[local_rank];
     if (signal == SIGKILL) worker.waited = false;
     if (!worker.waited) processes_.signal_worker(local_rank, signal);
   }
@@ -208,14 +209,14 @@ void Agent::signal_workers(int signal) {
 
 // They had time to end by themselves.
 void Agent::stop_leavers(int signal) {
-  for (auto& [local_rank, worker] : at_stop_) {
+  for (auto& [local_rank, worker] : stop_states_) {
     if (std::exchange(worker.waited, false)) processes_.signal_worker(local_rank, signal);
   }
 }
 
 // By what PyTorch's flight recorder has of each; nothing of programs that do not use it.
-void Agent::ask_where(Duration limit, std::function<void(const std::string&)> done) {
-  recorders_.ask(places(), limit, [this, done](FlightRecorders::Answers answers) {
+void Agent::query_where(Duration limit, std::function<void(const std::string&)> done) {
+  recorders_.query(places(), limit, [this, done](FlightRecorders::Answers answers) {
     FlightRecords records;
     std::string dumps;
     for (auto& [local_rank, record] : answers) {
@@ -302,11 +303,11 @@ std::string Agent::closing_picture(const Exit& exit) const {
   return well ? verdict_picture(*exit.verdict, options_.run_id, *style) : "";
 }
 
-void Agent::tell_verdict(const Exit& exit) {
+void Agent::report_verdict(const Exit& exit) {
   const bool failed = exit.verdict && exit.verdict->kind != rendezvous::Verdict::Kind::kSuccess;
   const auto held = std::exchange(held_back_, std::nullopt);
-  if (held && !(failed && exit.verdict->first_cause)) say_now(*held);
-  if (!options_.speaks_for_run) return;
+  if (held && !(failed && exit.verdict->first_cause)) log_now(*held);
+  if (!options_.reports_for_run) return;
   auto style = picture_style();
   if (const std::string closing = closing_picture(exit); !closing.empty()) {
     std::fputs(closing.c_str(), stderr);
@@ -314,7 +315,7 @@ void Agent::tell_verdict(const Exit& exit) {
     const auto& cause = exit.verdict->first_cause;
     const bool shown = cause && just_shown(*cause);
     if (style) {
-      style->words_shown = shown;
+      style->output_shown = shown;
       const std::string picture = verdict_picture(*exit.verdict, options_.run_id, *style);
       std::fputs(("\n" + picture).c_str(), stderr);
     } else {
@@ -335,7 +336,7 @@ void Agent::tell_verdict(const Exit& exit) {
 // The signal has been passed on by now. Many come twice.
 void Agent::note_interruption(int signal) {
   const bool known = !noted_.empty() || ending_;
-  if (known || !options_.speaks_for_run || options_.files.verdict.empty()) return;
+  if (known || !options_.reports_for_run || options_.files.verdict.empty()) return;
   const auto& preempting = options_.supervision.preempt_signals;
   const bool is_preemption =
       std::find(preempting.begin(), preempting.end(), signal) != preempting.end();

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr std::size_t kAccountBytesMax = std::size_t{256} << 20;
-constexpr int kLooksPerRun = 200;  // At the workers' pages, about.
+constexpr int kPollsPerRun = 200;  // At the workers' pages, about.
 constexpr int kSmallWorld = 64;
 constexpr auto kLongRun = 10s;
 
@@ -42,10 +42,10 @@ void Agent::keep_ledger() {
 // Often at first: the picture of a short run is to be as fine as that of a long one.
 void Agent::count_later() {
   const Duration age = Clock::now() - options_.job.began;
-  count_timer_.expires_after(std::clamp<Duration>(age / kLooksPerRun, 50ms, 30s));
+  count_timer_.expires_after(std::clamp<Duration>(age / kPollsPerRun, 50ms, 30s));
   count_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (ec || ending_) return;
-    progress_.look_at_counts();
+    progress_.read_counts();
     count_later();
   });
 }
@@ -55,7 +55,7 @@ void Agent::count_later() {
 bool Agent::wants_account() const {
   if (!seat_ || seat_->group_rank != 0) return false;
   const bool small = seat_->world_size <= kSmallWorld;
-  const bool kept = options_.speaks_for_run && !options_.files.ending.empty();
+  const bool kept = options_.reports_for_run && !options_.files.ending.empty();
   return !options_.files.account.empty() ||
          (kept && (small || Clock::now() - options_.job.began >= kLongRun));
 }
@@ -115,7 +115,7 @@ void Agent::write_account(const Exit& exit) const {
 
 // For a person at a terminal that can show it. Everybody else gets the paragraph.
 std::optional<PictureStyle> Agent::picture_style() const {
-  const TerminalFacts terminal = look_at_terminal();
+  const TerminalFacts terminal = read_terminal();
   const bool text = options_.output.lines.format == LineFormat::kText;
   if (!terminal.can_move || !terminal.colour || !terminal.utf8 || !text) return std::nullopt;
   return PictureStyle{.columns = terminal.columns};
@@ -152,9 +152,9 @@ void Agent::open_window() {
                                .ranks = ranks()};
   };
   window_.refresh = [this] {
-    if (Clock::now() - sync_told_ < kFreshEnough || ending_) return;
-    progress_.look_at_counts();
-    say_alive(/*with_counts=*/true);
+    if (Clock::now() - sync_reported_ < kFreshEnough || ending_) return;
+    progress_.read_counts();
+    send_heartbeat(/*with_counts=*/true);
   };
   window_.runs = [this]() -> rendezvous::DaemonStatus {
     if (auto all = link_->watched()) return *std::move(all);
@@ -166,7 +166,7 @@ void Agent::open_window() {
 void Agent::leave_ending(const Exit& exit) const {
   if (options_.files.ending.empty()) return;
   std::optional<RunEnding> of_run;
-  if (options_.speaks_for_run) {
+  if (options_.reports_for_run) {
     const bool dismissed = !exit.verdict && exit.status == 0;  // Drained: the run goes on.
     rendezvous::Verdict verdict = verdict_or(exit.verdict, exit.status, complaint_);
     if (dismissed) verdict.kind = rendezvous::Verdict::Kind::kSuccess;
@@ -182,11 +182,11 @@ void Agent::keep_status() {
   };
   status_line_.facts = [this] {
     const TimePoint now = Clock::now();
-    progress_.look_at_counts();
+    progress_.read_counts();
     view_.report(ledger_.times(/*whole=*/false, now), now);
     return view_.status(standing(), now);
   };
-  const bool wanted = options_.status_line && options_.speaks_for_run &&
+  const bool wanted = options_.status_line && options_.reports_for_run &&
                       options_.output.lines.format == LineFormat::kText;
   if (wanted) status_line_.start();
 }

@@ -29,10 +29,10 @@ void Agent::begin_watches() {
 void Agent::begin_places() {
   DDPRUN_ASSERT(seat_);
   begin_watches();
-  at_stop_.clear();
+  stop_states_.clear();
   stop_began_ = false;
   ++orders_;
-  wordless_.clear();
+  awaiting_output_.clear();
   change_.reset();
   places_.clear();
   const int workers = options_.offer.local_world_size;
@@ -209,7 +209,7 @@ RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank, int po
 void Agent::show_stopping() {
   const std::map<int, int> pids = processes_.pids();
   const auto ends = supervisor_.grace_ends();
-  if (!ends || !seat_ || pids.empty() || ending_ || !options_.speaks_for_run) {
+  if (!ends || !seat_ || pids.empty() || ending_ || !options_.reports_for_run) {
     if (std::exchange(shows_stopping_, false)) waiting_.done();
     return;
   }
@@ -217,12 +217,13 @@ void Agent::show_stopping() {
   for (const auto& [local_rank, pid] : pids) {
     if (rank_of(local_rank) >= 0) ranks.push_back(rank_of(local_rank));
   }
-  const bool asked = waiting_.on_terminal() && supervisor_.signalled() == SIGINT;
+  const bool interrupted = waiting_.on_terminal() && supervisor_.signalled() == SIGINT;
   const std::string who = ranks.empty()
                               ? number_of(static_cast<int>(pids.size()), "worker")
                               : (ranks.size() == 1 ? "rank " : "ranks ") + ranges_text(ranks);
-  waiting_.show("waiting for " + who + " to end" + (asked ? " (Ctrl-C again kills them)" : ""),
-                *ends - std::chrono::steady_clock::now());
+  waiting_.show(
+      "waiting for " + who + " to end" + (interrupted ? " (Ctrl-C again kills them)" : ""),
+      *ends - std::chrono::steady_clock::now());
   shows_stopping_ = true;
 }
 
@@ -265,7 +266,7 @@ UniqueFd Agent::open_link(int local_rank) {
 void Agent::worker_ready(int local_rank, int min_world) {
   Place& place = places_.at(local_rank);
   const bool news = !std::exchange(place.ready, true);
-  if (place.seated) tell_seat(local_rank);
+  if (place.seated) send_seat(local_rank);
   if (!news) return;
   processes_.end_family_with(local_rank);
   dispatch(WorkerReady{local_rank, min_world});
@@ -282,7 +283,7 @@ void Agent::worker_left(int local_rank, int round, std::int64_t step) {
 // One line for all of this node, once the last of them continues.
 void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) {
   if (seat_ && resumed.round == seat_->round) {
-    progress_.look_at_counts();
+    progress_.read_counts();
     ledger_.resumed(local_rank, resumed.repeated, Clock::now(), resumed.step);
     if (const std::int64_t lost = std::exchange(lost_steps_, 0); lost > 0) {
       ledger_.state_lost(lost, resumed.step);
@@ -294,22 +295,22 @@ void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) 
   if (!line) return;
   const bool is_loss = change_->loses_steps();
   change_.reset();
-  if (!options_.speaks_for_run) return;
+  if (!options_.reports_for_run) return;
   is_loss ? log::warning(*line) : log::info(*line);
 }
 
 // A program that ends may close its link before: its end says more.
 void Agent::link_lost(int local_rank, const std::string& why) {
-  if (!why.empty()) return becomes_plain(local_rank, why);
+  if (!why.empty()) return mark_plain(local_rank, why);
   Place& place = places_.at(local_rank);
   if (!place.ready) return;  // A plain program that closes what it does not know.
   place.ending = std::make_unique<boost::asio::steady_timer>(loop_, kEndAfterLink);
   place.ending->async_wait([this, local_rank](const boost::system::error_code& ec) {
-    if (!ec) becomes_plain(local_rank, "it has closed its link");
+    if (!ec) mark_plain(local_rank, "it has closed its link");
   });
 }
 
-void Agent::becomes_plain(int local_rank, const std::string& why) {
+void Agent::mark_plain(int local_rank, const std::string& why) {
   const bool was_ready = std::exchange(places_.at(local_rank).ready, false);
   log::warning(name_of(local_rank) + " can no longer change its seat: " + why);
   if (was_ready) dispatch(WorkerPlain{local_rank});
@@ -332,7 +333,7 @@ int Agent::restart_count_of(int local_rank) const {
   return found == places_.end() ? 0 : found->second.restart_count;
 }
 
-void Agent::tell_seat(int local_rank) {
+void Agent::send_seat(int local_rank) {
   DDPRUN_ASSERT(seat_);
   const RankFacts& facts = places_.at(local_rank).facts;
   const bool sees_one_gpu = options_.virtual_local_rank || options_.placement.shared_gpus > 0 ||
@@ -354,7 +355,7 @@ void Agent::tell_seat(int local_rank) {
 
 void Agent::act(const SeatWorkers& order) {
   take_seat(order.seat);
-  if (wordless_.empty()) begin_watches();
+  if (awaiting_output_.empty()) begin_watches();
   stop_began_ = false;
   change_.emplace(order.local_ranks, seat_->lost_steps);
   const int workers = static_cast<int>(order.local_ranks.size());
@@ -365,11 +366,11 @@ void Agent::act(const SeatWorkers& order) {
     DDPRUN_ASSERT(place.ready);
     place.facts = rank_facts(*seat_, local_rank, position++, workers);
     place.seated = true;
-    at_stop_.erase(local_rank);
+    stop_states_.erase(local_rank);
     progress_.seated(local_rank, place.facts.rank);
     ledger_.seated(local_rank, place.facts.rank, Clock::now());
     output_.seated(local_rank, place.facts.rank);
-    tell_seat(local_rank);
+    send_seat(local_rank);
     if (place.ending) processes_.signal_worker(local_rank, SIGKILL);  // It cannot be notified.
   }
   note_reserve();
@@ -393,7 +394,7 @@ void Agent::act(const KillWorkers& kill) {
   for (const int local_rank : kill.local_ranks) {
     const auto pid = pids.find(local_rank);
     if (pid == pids.end()) continue;
-    AtStop& worker = at_stop_[local_rank];
+    StopState& worker = stop_states_[local_rank];
     const char state = read_proc_stat(pid->second).state;
     worker.killed = true;
     worker.halted = rank_of(local_rank) < 0 ? "it could no longer be seated"
@@ -408,17 +409,17 @@ void Agent::act(const KillWorkers& kill) {
 void Agent::act(const SpawnWorker& spawn) {
   output_.drain(spawn.local_rank);
   complete_death(spawn.local_rank);
-  DDPRUN_ASSERT(!wordless_.contains(spawn.local_rank));
+  DDPRUN_ASSERT(!awaiting_output_.contains(spawn.local_rank));
   if (processes_.pids().empty()) {  // A node's first ones, or all that it had are gone.
     stop_began_ = false;
-    if (wordless_.empty()) begin_watches();
+    if (awaiting_output_.empty()) begin_watches();
   }
   add_place(spawn.local_rank);
   Place& place = places_.at(spawn.local_rank);
   place.facts.restart_count = place.restart_count = spawn.restart_count;
   place.seated = place.ready = false;
   DDPRUN_ASSERT(!place.ending);
-  at_stop_.erase(spawn.local_rank);
+  stop_states_.erase(spawn.local_rank);
   auto ends = open_worker(spawn.local_rank);
   Result<int> pid = ends ? Result<int>(0) : Result<int>(ends.error());
   if (ends) {

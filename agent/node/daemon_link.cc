@@ -147,16 +147,16 @@ class RemoteLink : public DaemonLink {
 
   void connected(std::shared_ptr<Link> link) {
     link_ = std::move(link);
-    greeted_ = patient_ = false;
-    heard_ = Clock::now();
+    greeted_ = reported_waiting_ = false;
+    last_received_ = Clock::now();
     link_->start({
-        .on_message = [this](const std::string& body) { heard(body); },
+        .on_message = [this](const std::string& body) { receive(body); },
         .on_closed =
             [this](const Failure& why) {
               link_.reset();
               if (on_closed_) return std::exchange(on_closed_, nullptr)();
               silence_.cancel();
-              if (is_hopeless(why)) return handlers_.on_hopeless(to_string(why));
+              if (is_fatal(why)) return handlers_.on_fatal(to_string(why));
               if (searches()) return not_this_one(address_text() + " has hung up on us");
               const bool was_silent = std::exchange(silent_, false);
               // It took our connection and then said nothing.
@@ -177,7 +177,7 @@ class RemoteLink : public DaemonLink {
   bool up_at_once() const { return !options_.token.empty() && !options_.are_guesses; }
   // We do not know yet at which of several addresses the daemon of our run is.
   bool searches() const { return options_.are_guesses && addresses_.size() > 1; }
-  bool is_hopeless(const Failure& why) const { return why.code == Errc::kBadToken && !searches(); }
+  bool is_fatal(const Failure& why) const { return why.code == Errc::kBadToken && !searches(); }
 
   void greeted() {
     greeted_ = true;
@@ -197,7 +197,7 @@ class RemoteLink : public DaemonLink {
   }
 
   void failed(const Failure& why) {
-    if (is_hopeless(why)) return handlers_.on_hopeless(to_string(why));
+    if (is_fatal(why)) return handlers_.on_fatal(to_string(why));
     const bool answers = why.code == Errc::kPeerSilent || why.code == std::errc::connection_refused;
     // A name may become known: the node behind it is still being made. Of several daemons another
     // one may lead.
@@ -220,9 +220,9 @@ class RemoteLink : public DaemonLink {
     });
   }
 
-  void heard(const std::string& body) {
-    heard_ = Clock::now();
-    patient_ = false;
+  void receive(const std::string& body) {
+    last_received_ = Clock::now();
+    reported_waiting_ = false;
     log::debug("received " + body);
     auto message = rendezvous::decode_daemon_message(body);
     if (message) {
@@ -239,16 +239,16 @@ class RemoteLink : public DaemonLink {
 
   // The agent beats, the daemon answers; where it does not, the connection may be dead without a
   // word, or the daemon stands still.
-  void watch_silence() { look_at(heard_ + silence_max_); }
+  void watch_silence() { check_at(last_received_ + silence_max_); }
 
-  void look_at(Clock::time_point when) {
+  void check_at(Clock::time_point when) {
     silence_.expires_at(when);
     silence_.async_wait([this, when](const boost::system::error_code& ec) {
       if (ec || !link_) return;
       const auto now = Clock::now();
-      if (now - when > kTickLateMax) heard_ = now;  // It was we who stood still.
-      if (now - heard_ < silence_max_) return watch_silence();
-      if (stays_with_the_daemon(now)) return look_at(now + silence_max_ / kBeatsInSilence);
+      if (now - when > kTickLateMax) last_received_ = now;  // It was we who stood still.
+      if (now - last_received_ < silence_max_) return watch_silence();
+      if (stays_with_the_daemon(now)) return check_at(now + silence_max_ / kBeatsInSilence);
       silent_ = true;
       link_->send(encode(rendezvous::AgentMessage(rendezvous::Away{})));
       link_->close();
@@ -259,11 +259,11 @@ class RemoteLink : public DaemonLink {
   // may have taken over that is no reason to wait.
   bool stays_with_the_daemon(Clock::time_point now) {
     const auto kernel = link_->peer_kernel();
-    if (!kernel || addresses_.size() > 1 || now - heard_ >= kStandstillMax) return false;
+    if (!kernel || addresses_.size() > 1 || now - last_received_ >= kStandstillMax) return false;
     const Milliseconds patience =
         std::max(silence_max_ / 2, kRoundTripsInSilence * kernel->round_trip);
     if (kernel->silent_for >= patience) return false;
-    if (!std::exchange(patient_, true)) {
+    if (!std::exchange(reported_waiting_, true)) {
       log::warning(silence_text() + ", but its host does; waiting for it");
     }
     return true;
@@ -291,10 +291,10 @@ class RemoteLink : public DaemonLink {
   Milliseconds silence_max_ = options_.silence_max;
   Milliseconds pause_ = kRetryFirst;
   std::minstd_rand random_{static_cast<unsigned>(random_number())};
-  Clock::time_point heard_{};
-  bool greeted_ = false;  // The daemon has answered on this link.
-  bool silent_ = false;   // That is why we closed it.
-  bool patient_ = false;  // We have said that we wait for a daemon that stands still.
+  Clock::time_point last_received_{};
+  bool greeted_ = false;           // The daemon has answered on this link.
+  bool silent_ = false;            // That is why we closed it.
+  bool reported_waiting_ = false;  // We have said that we wait for a daemon that stands still.
   std::function<void()> on_closed_;
 };
 

@@ -26,7 +26,7 @@ class DaemonLink {
     std::function<void(const std::string& why, bool answers)> on_down;
     std::function<void(rendezvous::DaemonMessage)> on_message;
     std::function<void(const std::string& why)>
-        on_hopeless;  // Trying again cannot help: a wrong token.
+        on_fatal;  // Trying again cannot help: a wrong token.
   };
 
   virtual ~DaemonLink() = default;

@@ -10,7 +10,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLineStaysFresh = std::chrono::seconds(1);
-constexpr auto kLookEvery = std::chrono::milliseconds(250);
+constexpr auto kPollInterval = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -19,10 +19,10 @@ StatusLine::StatusLine(boost::asio::io_context& loop, Output& output, TimePoint 
 
 void StatusLine::start() {
   DDPRUN_ASSERT(may_show && facts && !started_);
-  if (!look_at_terminal().can_move) return;
+  if (!read_terminal().can_move) return;
   started_ = true;
   log::before_lines([this] { output_.hide_status(); });
-  look_again();
+  poll_again();
 }
 
 void StatusLine::stop() {
@@ -32,12 +32,12 @@ void StatusLine::stop() {
   log::before_lines({});
 }
 
-void StatusLine::look_again() {
-  timer_.expires_after(kLookEvery);
+void StatusLine::poll_again() {
+  timer_.expires_after(kPollInterval);
   timer_.async_wait([this](const boost::system::error_code& ec) {
     if (ec || !started_) return;
     show();
-    look_again();
+    poll_again();
   });
 }
 
@@ -47,7 +47,7 @@ void StatusLine::show() {
   if (now - began_ < kLineStaysFresh) return;  // It may be over at once.
   if (now - made_ < kLineStaysFresh && output_.shows_status()) return;
   if (now - made_ >= kLineStaysFresh) {
-    const TerminalFacts terminal = look_at_terminal();
+    const TerminalFacts terminal = read_terminal();
     text_ = status_text(
         facts(), {.columns = terminal.columns, .colour = terminal.colour, .utf8 = terminal.utf8});
     made_ = now;

@@ -26,7 +26,7 @@ class StatusLine {
   void stop();
 
  private:
-  void look_again();
+  void poll_again();
   void show();
 
   Output& output_;

@@ -22,7 +22,7 @@
 
 namespace ddprun::agent {
 
-TerminalFacts look_at_terminal() {
+TerminalFacts read_terminal() {
   winsize size{};
   const bool terminal =
       ::isatty(STDERR_FILENO) == 1 && ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;

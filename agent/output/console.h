@@ -32,7 +32,7 @@ struct TerminalFacts {
   int columns = 80;
 };
 
-TerminalFacts look_at_terminal();
+TerminalFacts read_terminal();
 
 // Whether the terminal is that of the process `launcher` at this moment, not of the shell that has
 // put it into the background or of another program.

@@ -98,7 +98,7 @@ std::string error_file_message(const std::string& text) {
   return head_of(message->get<std::string>(), kBytesMax);
 }
 
-std::string error_file_words(const std::string& text) {
+std::string error_file_text(const std::string& text) {
   using nlohmann::json;
   const std::string message = error_file_message(text);
   if (message.empty()) return "";
@@ -134,7 +134,7 @@ std::string demangled(std::string_view text) {
 
 std::string last_words(const std::vector<std::string>& last_lines, const std::string& error_file) {
   if (!error_file.empty()) {
-    std::string words = error_file_words(read_file_end(error_file, kErrorFileBytesMax));
+    std::string words = error_file_text(read_file_end(error_file, kErrorFileBytesMax));
     if (!words.empty()) return words;
   }
   const Part part = where_it_begins(last_lines);

@@ -15,7 +15,7 @@ std::string last_words(const std::vector<std::string>& last_lines, const std::st
 std::string error_file_message(const std::string& text);
 
 // The message, then the call stack that the file has beside it.
-std::string error_file_words(const std::string& text);
+std::string error_file_text(const std::string& text);
 
 // With the C++ names in "./train(_ZN5model4lossEv+0x1f) [0x4012]" as people write them.
 std::string demangled(std::string_view text);

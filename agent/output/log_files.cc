@@ -57,20 +57,20 @@ Result<LogWriter::StreamPtr> LogWriter::open(const std::string& path, LogRotatio
 
 // The thread touches nothing of ours but what it has here: the disk may keep it for ever.
 void LogWriter::run_thread() {
-  const auto say_error = [&loop = loop_](const std::string& path, int error) {
+  const auto report_error = [&loop = loop_](const std::string& path, int error) {
     boost::asio::post(loop, [path, error] {
       const boost::system::error_code code(error, boost::system::system_category());
       log::warning("writing " + path + ": " + code.message() +
                    "; the run continues, these lines are lost");
     });
   };
-  const auto say_room = [&loop = loop_, this, alive = std::weak_ptr(alive_)] {
+  const auto report_room = [&loop = loop_, this, alive = std::weak_ptr(alive_)] {
     boost::asio::post(loop, [this, alive] {
       if (alive.lock()) room();
     });
   };
   const std::size_t low = options_.queue_bytes / 2;
-  thread_ = own_thread("log-writer", [shared = shared_, say_error, say_room, low] {
+  thread_ = own_thread("log-writer", [shared = shared_, report_error, report_room, low] {
     std::unique_lock lock(shared->mutex);
     while (true) {
       shared->wake.wait(lock, [&] { return shared->stop || !shared->queue.empty(); });
@@ -86,11 +86,11 @@ void LogWriter::run_thread() {
       lock.lock();
       shared->busy = false;
       if (shared->stop) return;
-      if (complains) say_error(stream.file_.path(), stream.file_.error());
+      if (complains) report_error(stream.file_.path(), stream.file_.error());
       shared->bytes -= chunk.bytes.size();
       if (shared->room_wanted && shared->bytes <= low) {
         shared->room_wanted = false;
-        say_room();
+        report_room();
       }
       if (shared->queue.empty()) shared->idle.notify_all();
     }
@@ -269,9 +269,9 @@ Result<std::string> make_unique_folder(const std::string& stem) {
 
 Result<std::string> make_temporary_folder() {
   const std::string temporary = environment_variable("TMPDIR");
-  const std::string wished = temporary.empty() ? "/tmp" : temporary;
-  Result<std::string> made = make_unique_folder(wished + "/ddprun");
-  return made || wished == "/tmp" ? made : make_unique_folder("/tmp/ddprun");
+  const std::string preferred = temporary.empty() ? "/tmp" : temporary;
+  Result<std::string> made = make_unique_folder(preferred + "/ddprun");
+  return made || preferred == "/tmp" ? made : make_unique_folder("/tmp/ddprun");
 }
 
 }  // namespace

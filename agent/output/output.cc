@@ -85,7 +85,7 @@ Result<WorkerEnds> Output::open(const OutputWorker& worker) {
 void Output::close_previous(int local_rank) {
   const auto found = workers_.find(local_rank);
   if (found == workers_.end()) return;
-  found->second->told = true;
+  found->second->reported = true;
   const std::shared_ptr<Worker> previous = found->second;
   previous->close_now();
 }
@@ -108,8 +108,8 @@ void Output::exited(int local_rank) {
 
 void Output::stream_closed(int local_rank) {
   const auto found = workers_.find(local_rank);
-  if (found == workers_.end() || found->second->told || !drained(local_rank)) return;
-  found->second->told = true;
+  if (found == workers_.end() || found->second->reported || !drained(local_rank)) return;
+  found->second->reported = true;
   found->second->patience.cancel();
   if (on_drained) on_drained(local_rank);
 }
@@ -160,7 +160,7 @@ std::optional<std::uint64_t> Output::shown_since(int local_rank) const {
   return shown_ - *stream->last_shown();
 }
 
-void Output::say(std::string_view line) {
+void Output::write_line(std::string_view line) {
   lines_of(true).close();  // In order with what the workers have said.
   stderr_console().line({}, line);
   stderr_console().write_out();
@@ -251,7 +251,7 @@ void Output::seated(int local_rank, int rank) {
   const std::string prefix = prefix_of(worker.facts);
   for (const bool is_stderr : {false, true}) {
     const auto& stream = is_stderr ? worker.stderr_stream : worker.stdout_stream;
-    if (stream) stream->speak_as(speaker_of(worker.facts, is_stderr, prefix));
+    if (stream) stream->set_speaker(speaker_of(worker.facts, is_stderr, prefix));
   }
 }
 

@@ -78,7 +78,7 @@ class Output {
   std::optional<std::uint64_t> shown_since(int local_rank) const;
 
   // A line of ddprun's own, in order with the workers' lines.
-  void say(std::string_view line);
+  void write_line(std::string_view line);
 
   // A line on the terminal below all lines, until the next one comes; where our standard error is
   // no terminal, none.
@@ -107,7 +107,7 @@ class Output {
     std::unique_ptr<WorkerStream> stdout_stream, stderr_stream;
     boost::asio::steady_timer patience;
     bool exited = false;
-    bool told = false;
+    bool reported = false;
   };
   // Where one stream of one worker goes.
   struct Route {

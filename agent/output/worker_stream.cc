@@ -30,7 +30,7 @@ void WorkerStream::start(std::function<void()> on_closed) {
   wait();
 }
 
-void WorkerStream::speak_as(Speaker speaker) {
+void WorkerStream::set_speaker(Speaker speaker) {
   if (closed()) return;
   targets_.prefix = speaker.prefix;
   if (!targets_.console) return;

@@ -41,7 +41,7 @@ class WorkerStream : private LineSink {
   void start(std::function<void()> on_closed);
 
   // What it says from now on is said as that. Lines that still wait are its former speaker's.
-  void speak_as(Speaker speaker);
+  void set_speaker(Speaker speaker);
 
   // The console has room again.
   void resume();

@@ -24,11 +24,11 @@ namespace {
 
 std::vector<GpuUser> users_of(const Nvml& nvml, Nvml::Device device) {
   constexpr unsigned kUsersMax = 64;
-  const auto ask = nvml.find<int (*)(Nvml::Device, unsigned*, Nvml::ProcessInfo*)>(
+  const auto query = nvml.find<int (*)(Nvml::Device, unsigned*, Nvml::ProcessInfo*)>(
       "nvmlDeviceGetComputeRunningProcesses_v3");
   std::vector<Nvml::ProcessInfo> found(kUsersMax);
   unsigned count = kUsersMax;
-  if (!ask || ask(device, &count, found.data()) != Nvml::kSuccess) return {};
+  if (!query || query(device, &count, found.data()) != Nvml::kSuccess) return {};
   std::vector<GpuUser> users;
   for (unsigned i = 0; i < std::min(count, kUsersMax); ++i) {
     const int pid = static_cast<int>(found[i].pid);
@@ -92,7 +92,7 @@ std::vector<GpuMemory> memory_of_gpus() {
   const Nvml nvml;
   std::vector<GpuMemory> gpus;
   for (const Nvml::Device device : nvml.devices()) {
-    const auto memory = nvml.ask<Nvml::MemoryInfo>("nvmlDeviceGetMemoryInfo", device);
+    const auto memory = nvml.query<Nvml::MemoryInfo>("nvmlDeviceGetMemoryInfo", device);
     gpus.push_back({.total = memory ? memory->total : 0, .users = users_of(nvml, device)});
   }
   return gpus;

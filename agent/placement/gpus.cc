@@ -58,16 +58,16 @@ struct NvmlPciInfo {
 };
 
 bool is_in_mig_mode(const Nvml& nvml, Nvml::Device card) {
-  const auto ask = nvml.find<int (*)(Nvml::Device, unsigned*, unsigned*)>("nvmlDeviceGetMigMode");
+  const auto query = nvml.find<int (*)(Nvml::Device, unsigned*, unsigned*)>("nvmlDeviceGetMigMode");
   unsigned now = 0, after_reset = 0;
-  return ask && ask(card, &now, &after_reset) == Nvml::kSuccess && now == 1;
+  return query && query(card, &now, &after_reset) == Nvml::kSuccess && now == 1;
 }
 
 // Those that this container is given. A card in MIG mode without any is of no use.
 std::vector<Nvml::Device> slices_of(const Nvml& nvml, Nvml::Device card) {
   const auto at = nvml.find<int (*)(Nvml::Device, unsigned, Nvml::Device*)>(
       "nvmlDeviceGetMigDeviceHandleByIndex");
-  const auto most = nvml.ask<unsigned>("nvmlDeviceGetMaxMigDeviceCount", card);
+  const auto most = nvml.query<unsigned>("nvmlDeviceGetMaxMigDeviceCount", card);
   std::vector<Nvml::Device> slices;
   for (unsigned i = 0; at && most && i < *most; ++i) {
     Nvml::Device slice = nullptr;
@@ -81,7 +81,7 @@ std::vector<Gpu> gpus_of_nvml() {
   std::vector<Gpu> found;
   int number = 0;
   for (const Nvml::Device card : nvml.devices()) {
-    const auto pci = nvml.ask<NvmlPciInfo>("nvmlDeviceGetPciInfo_v3", card);
+    const auto pci = nvml.query<NvmlPciInfo>("nvmlDeviceGetPciInfo_v3", card);
     const bool sliced = is_in_mig_mode(nvml, card);
     const auto devices = sliced ? slices_of(nvml, card) : std::vector<Nvml::Device>{card};
     for (const Nvml::Device device : devices) {

@@ -44,7 +44,7 @@ class Nvml {
 
   // Of "int name(device, T*)"; absent: it failed, or there is none.
   template <class T>
-  std::optional<T> ask(const char* name, Device device) const {
+  std::optional<T> query(const char* name, Device device) const {
     const auto call = find<int (*)(Device, T*)>(name);
     T value{};
     return call && call(device, &value) == kSuccess ? std::optional<T>(value) : std::nullopt;

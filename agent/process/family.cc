@@ -8,9 +8,9 @@ namespace ddprun::agent {
 namespace {
 
 bool is_stranger(const FamilyHead& head, const FamilyMember& process) {
-  const TickSpan& born = head.started;
+  const TickSpan& start = head.started;
   const bool another =
-      born.until != 0 && (process.started < born.from || process.started > born.until);
+      start.until != 0 && (process.started < start.from || process.started > start.until);
   return another || process.session != process.pid;
 }
 

@@ -56,7 +56,7 @@ void WorkerRoster::release(RosterPlace* place) {
   place->owner = 0;
 }
 
-void WorkerRoster::born(RosterPlace* place, TickSpan started) {
+void WorkerRoster::note_start(RosterPlace* place, TickSpan started) {
   if (!place) return;
   place->started_from = started.from;
   place->started_until = started.until;

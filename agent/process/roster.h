@@ -37,7 +37,7 @@ class WorkerRoster {
   // replaced while others live on, those whose process group is empty make room first.
   RosterPlace* claim();
   static void release(RosterPlace* place);  // It was never born. Null: does nothing.
-  static void born(RosterPlace* place, TickSpan started);
+  static void note_start(RosterPlace* place, TickSpan started);
   void reaped(int pid);  // Its number may become a stranger's.
   // What the workers of that agent have left behind is gone too; its process `but` lives on.
   void forget(int owner, int but = 0);

@@ -36,23 +36,23 @@ void Supervisor::on(const LinkUp&) {
   if (preempt_ends_) preempt_ends_ = std::max(preemption_ends(), now_ + options_.leave_limit);
   give_up_at_.reset();
   fence_at_.reset();
-  if (unsaid_) {
-    send(*std::exchange(unsaid_, std::nullopt));
+  if (unsent_) {
+    send(*std::exchange(unsent_, std::nullopt));
     return living_ == 0 ? depart() : void();
   }
-  if (state_ == State::kJoining && !leaving_) return send_join(), say_preempted();
+  if (state_ == State::kJoining && !leaving_) return send_join(), report_preempted();
   // The daemon may have missed anything since the last link; say where we stand.
   send(rendezvous::Heartbeat{round()});
-  told_ = {};
-  tell_slots();
+  announced_ = {};
+  notify_slots();
   if (state_ == State::kFinished) send(rendezvous::Finished{round()});
   if (failed_) send_failed();
-  if (state_ == State::kStopped && order_) say_stopped();
-  say_preempted();
+  if (state_ == State::kStopped && order_) report_stopped();
+  report_preempted();
 }
 
 void Supervisor::on(const LinkDown& down) {
-  DDPRUN_ASSERT(!linked_ || (!fence_at_ && !unsaid_));  // It may be an attempt that failed.
+  DDPRUN_ASSERT(!linked_ || (!fence_at_ && !unsent_));  // It may be an attempt that failed.
   const bool was_linked = std::exchange(linked_, false);
   why_down_ = down.why;
   if (preempt_ends_) preempt_ends_ = std::min(*preempt_ends_, now_ + options_.leave_limit);
@@ -63,9 +63,9 @@ void Supervisor::on(const LinkDown& down) {
                         seconds_text(std::chrono::duration_cast<Milliseconds>(options_.fence)) +
                         " unless it answers; "
                   : "workers continue, ";
-    actions_.push_back(Say{Say::Level::kWarning, "lost the rendezvous daemon (" + down.why + "); " +
-                                                     (living_ > 0 ? until : "") +
-                                                     "connecting again"});
+    actions_.push_back(LogLine{LogLine::Level::kWarning, "lost the rendezvous daemon (" + down.why +
+                                                             "); " + (living_ > 0 ? until : "") +
+                                                             "connecting again"});
   }
   if (fence_at_ && down.answers) fence_at_ = now_ + options_.fence;
   // Those that have left a round, or wait for one, compute nothing.
@@ -75,14 +75,14 @@ void Supervisor::on(const LinkDown& down) {
   give_up_at_ = now_ + (computed ? report_limit() : options_.connect_limit);
 }
 
-void Supervisor::on(const Heard& heard) {
-  std::visit([&](const auto& message) { hear(message); }, heard.message);
+void Supervisor::on(const Received& received) {
+  std::visit([&](const auto& message) { receive(message); }, received.message);
 }
 
-void Supervisor::hear(const rendezvous::Assign& assign) {
+void Supervisor::receive(const rendezvous::Assign& assign) {
   // Workers of another round are still here, or this is the seat we hold: nothing to do.
   if (state_ != State::kJoining || leaving_ || assign.seat.round <= last_round_) return;
-  DDPRUN_ASSERT(wordless_ == 0 && !seat_ && !kill_at_ && !abandon_at_);
+  DDPRUN_ASSERT(awaiting_output_ == 0 && !seat_ && !kill_at_ && !abandon_at_);
   DDPRUN_ASSERT(!failed_ && deaths_.empty() && successes_.empty());
   last_round_ = assign.seat.round;
   restart_count_ = assign.seat.restart_count;
@@ -97,7 +97,7 @@ void Supervisor::hear(const rendezvous::Assign& assign) {
   actions_.push_back(StartWorkers{*seat_});
 }
 
-void Supervisor::hear(const rendezvous::EndRun& end) {
+void Supervisor::receive(const rendezvous::EndRun& end) {
   const bool succeeded = end.verdict.exit_code == kExitOk;
   const bool stayed = stay_no_longer();
   if (dismissed_ && !stayed && !succeeded) return;  // Its part had ended before, and well.
@@ -105,13 +105,13 @@ void Supervisor::hear(const rendezvous::EndRun& end) {
   leave_for(status, end.verdict);
 }
 
-void Supervisor::hear(const rendezvous::Refuse& refuse) {
-  actions_.push_back(Say{Say::Level::kError,
-                         "the rendezvous daemon refused " + options_.host + ": " + refuse.reason});
+void Supervisor::receive(const rendezvous::Refuse& refuse) {
+  actions_.push_back(LogLine{LogLine::Level::kError, "the rendezvous daemon refused " +
+                                                         options_.host + ": " + refuse.reason});
   leave_for(kExitRendezvous, std::nullopt);
 }
 
-void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
+void Supervisor::receive(const rendezvous::Dismiss& dismiss) {
   const bool first = !std::exchange(dismissed_, true);
   if (first) {
     const std::string text =
@@ -119,7 +119,7 @@ void Supervisor::hear(const rendezvous::Dismiss& dismiss) {
             ? options_.host + " has left the run" +
                   (dismiss.waits ? ", which waits for another node: " : ": ") + dismiss.reason
             : "the run continues without " + options_.host + ": " + dismiss.reason;
-    actions_.push_back(Say{Say::Level::kInfo, text});
+    actions_.push_back(LogLine{LogLine::Level::kInfo, text});
   }
   preempt_ends_.reset();
   const bool has_more_to_do = preempted_ != 0 && state_ != State::kFinished;
@@ -133,7 +133,7 @@ void Supervisor::on(const WorkerEnded& ended) {
   const WorkerDeath& death = ended.death;
   const bool success = death.succeeded();
   kept_steps_ = std::max(kept_steps_, death.kept_steps);
-  DDPRUN_ASSERT(!ended.words_follow || !success);
+  DDPRUN_ASSERT(!ended.output_follows || !success);
   Slot& slot = slots_.at(static_cast<std::size_t>(death.local_rank));
   const bool was_alive = std::exchange(slot.alive, false);
   DDPRUN_ASSERT(was_alive);
@@ -147,9 +147,9 @@ void Supervisor::on(const WorkerEnded& ended) {
   DDPRUN_ASSERT(!death.stopped_by_us || state_ == State::kStopping || state_ == State::kLeaving);
   --living_seated_;
   slot.done = success;
-  wordless_ += ended.words_follow ? 1 : 0;
+  awaiting_output_ += ended.output_follows ? 1 : 0;
   if (!success && state_ == State::kRunning) {
-    if (!ended.words_follow) announce(death);
+    if (!ended.output_follows) announce(death);
     return fail(death, ended.noticed.value_or(now_));
   }
   (success ? successes_ : deaths_).push_back(death);
@@ -195,22 +195,22 @@ void Supervisor::send_failed() {
 // After its own last words, which the console has by now.
 void Supervisor::announce(const WorkerDeath& death) {
   DDPRUN_ASSERT(!death.succeeded());
-  actions_.push_back(Say{Say::Level::kError,
-                         "rank " + std::to_string(death.rank) + " (pid " +
-                             std::to_string(death.pid) + ") " + how_it_ended(death),
-                         Say::About::kDeath});
+  actions_.push_back(LogLine{LogLine::Level::kError,
+                             "rank " + std::to_string(death.rank) + " (pid " +
+                                 std::to_string(death.pid) + ") " + how_it_ended(death),
+                             LogLine::About::kDeath});
 }
 
-void Supervisor::on(const WordsCame& words) {
+void Supervisor::on(const LastOutput& words) {
   const auto known = std::find_if(deaths_.begin(), deaths_.end(), [&](const WorkerDeath& death) {
     return death.local_rank == words.death.local_rank && death.pid == words.death.pid;
   });
-  if (known == deaths_.end() && wordless_fallen_ > 0) {
-    --wordless_fallen_;
+  if (known == deaths_.end() && fallen_awaiting_output_ > 0) {
+    --fallen_awaiting_output_;
     return announce_fallen(words.death);
   }
-  if (wordless_ == 0) return;  // We did not wait for them.
-  --wordless_;
+  if (awaiting_output_ == 0) return;  // We did not wait for them.
+  --awaiting_output_;
   DDPRUN_ASSERT(known != deaths_.end());
   DDPRUN_ASSERT(known->stopped_by_us == words.death.stopped_by_us);
   *known = words.death;
@@ -227,20 +227,21 @@ void Supervisor::on(const StartFailed& failed) {
     slot.alive = false;
     --living_, --living_seated_;
   }
-  actions_.push_back(Say{Say::Level::kError, failed.death.detail});
+  actions_.push_back(LogLine{LogLine::Level::kError, failed.death.detail});
   fail(failed.death, now_);
 }
 
 void Supervisor::on(const Signalled& signalled) {
-  if (ask_to_leave(signalled.signal)) return;
+  if (request_leave(signalled.signal)) return;
   stop_leavers(SIGTERM);
   if (signal_ != 0) {
     if (now_ - signal_at_ < options_.patience) return;
     const auto since_ms = std::chrono::duration_cast<Milliseconds>(now_ - signal_at_);
-    actions_.push_back(Say{Say::Level::kWarning, "a second signal, " + seconds_text(since_ms) +
-                                                     " after the first: killing the workers"});
+    actions_.push_back(LogLine{
+        LogLine::Level::kWarning,
+        "a second signal, " + seconds_text(since_ms) + " after the first: killing the workers"});
     kill_workers();
-    unsaid_.reset();
+    unsent_.reset();
     return living_ == 0 ? depart() : void();
   }
   const char* name = ::sigabbrev_np(signalled.signal);
@@ -256,12 +257,13 @@ void Supervisor::leave_at_once(int signal, const std::string& text) {
   signal_at_ = now_;
   stay_no_longer();
   preempt_ends_.reset();
-  actions_.push_back(Say{Say::Level::kInfo, text + (living_ > 0 ? "; stopping the workers" : "")});
+  actions_.push_back(
+      LogLine{LogLine::Level::kInfo, text + (living_ > 0 ? "; stopping the workers" : "")});
   const rendezvous::Leave leave{signal, text, preempted_ != 0};
   if (linked_) {
     send(leave);
   } else if (ever_linked_ && !dismissed_) {
-    unsaid_ = leave;
+    unsent_ = leave;
   }
   // The launcher of one that hosts the daemon of others knows by kExitPreempted that they go on.
   if (!dismissed_ || hosts_) {
@@ -275,8 +277,9 @@ void Supervisor::leave_at_once(int signal, const std::string& text) {
 
 void Supervisor::on(const Tick&) {
   if (kill_at_ && now_ >= *kill_at_) {
-    actions_.push_back(Say{Say::Level::kWarning, number_of(living_, "worker") +
-                                                     " did not end in time: killing the rest"});
+    actions_.push_back(
+        LogLine{LogLine::Level::kWarning,
+                number_of(living_, "worker") + " did not end in time: killing the rest"});
     kill_workers();
   }
   if (leavers_at_ && now_ >= *leavers_at_) stop_leavers(SIGTERM);
@@ -299,13 +302,13 @@ void Supervisor::on(const Tick&) {
   if (leaving_) return leave_for(leaving_->status, leaving_->verdict);
   const std::string why = why_down_.empty() ? "" : " (" + why_down_ + ")";
   if (state_ == State::kFinished) {
-    actions_.push_back(Say{Say::Level::kWarning,
-                           "every worker of this node exited with 0, but there is no "
-                           "rendezvous daemon to report to" +
-                               why});
+    actions_.push_back(LogLine{LogLine::Level::kWarning,
+                               "every worker of this node exited with 0, but there is no "
+                               "rendezvous daemon to report to" +
+                                   why});
     return leave_for(0, std::nullopt);
   }
-  actions_.push_back(Say{Say::Level::kError, "no rendezvous daemon" + why + "; giving up"});
+  actions_.push_back(LogLine{LogLine::Level::kError, "no rendezvous daemon" + why + "; giving up"});
   leave_for(failed_ ? exit_status(*failure()) : kExitRendezvous, std::nullopt);
 }
 
@@ -350,16 +353,16 @@ void Supervisor::spawn_spares() {
 }
 
 // The workers begin before anybody waits for them.
-void Supervisor::hear(const rendezvous::Prepare& prepare) {
+void Supervisor::receive(const rendezvous::Prepare& prepare) {
   if (state_ != State::kJoining || leaving_ || holds_living()) return;
   DDPRUN_ASSERT(living_ == 0 && !seat_);
   keeps_ = newcomer_ = true;
   restart_count_ = prepare.restart_count;
   std::fill(slots_.begin(), slots_.end(), Slot{});
   for (Slot& slot : plain_slots()) spawn(slot);
-  actions_.push_back(Say{Say::Level::kInfo, options_.host + " starts " +
-                                                number_of(living_, "worker") +
-                                                "; they get seats when they are ready"});
+  actions_.push_back(LogLine{LogLine::Level::kInfo, options_.host + " starts " +
+                                                        number_of(living_, "worker") +
+                                                        "; they get seats when they are ready"});
   send_join();
 }
 
@@ -370,15 +373,15 @@ void Supervisor::start_over() {
   const bool any_left =
       count([](const Slot& slot) { return slot.alive && (slot.worked || slot.resumed); }) > 0;
   if (!any_done || any_left) return;
-  actions_.push_back(Say{Say::Level::kWarning,
-                         "the workers of " + options_.host +
-                             " have finished, but others of the round failed: starting again"});
+  actions_.push_back(LogLine{LogLine::Level::kWarning,
+                             "the workers of " + options_.host +
+                                 " have finished, but others of the round failed: starting again"});
   for (Slot& slot : slots_) {
     if (std::exchange(slot.done, false)) spawn(slot);
   }
 }
 
-void Supervisor::hear(const rendezvous::Respawn& respawn) {
+void Supervisor::receive(const rendezvous::Respawn& respawn) {
   int granted = respawn.granted - respawned_;
   if (granted > 0) {
     respawned_ = respawn.granted;
@@ -390,11 +393,11 @@ void Supervisor::hear(const rendezvous::Respawn& respawn) {
   for (Slot& slot : slots_) {
     if (slot.fallen && granted-- > 0) spawn(slot);
   }
-  if (respawn.refused > 0) say_empty_places();
+  if (respawn.refused > 0) report_empty_places();
 }
 
 // The round does not end for them, so that nothing else would be said.
-void Supervisor::say_empty_places() {
+void Supervisor::report_empty_places() {
   std::vector<int> empty;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
@@ -402,12 +405,12 @@ void Supervisor::say_empty_places() {
   }
   if (empty.empty()) return;
   const bool one = empty.size() == 1;
-  actions_.push_back(Say{Say::Level::kWarning,
-                         (one ? "the place of local rank " : "the places of local ranks ") +
-                             ranges_text(empty) + " on " + options_.host +
-                             (one ? " stays" : " stay") +
-                             " empty, because no restart is left: the run goes on without. A "
-                             "larger --max-restarts allows more"});
+  actions_.push_back(LogLine{LogLine::Level::kWarning,
+                             (one ? "the place of local rank " : "the places of local ranks ") +
+                                 ranges_text(empty) + " on " + options_.host +
+                                 (one ? " stays" : " stay") +
+                                 " empty, because no restart is left: the run goes on without. A "
+                                 "larger --max-restarts allows more"});
 }
 
 // A node that has workers, none of which could take a seat; and each worker that cannot, by itself.
@@ -443,14 +446,14 @@ void Supervisor::kill_late() {
   if (kill.local_ranks.empty()) return;
   const bool one = kill.local_ranks.size() == 1;
   const auto limit = std::chrono::duration_cast<Milliseconds>(options_.ready_limit);
-  actions_.push_back(
-      Say{Say::Level::kError,
-          (one ? "local rank " : "local ranks ") + ranges_text(kill.local_ranks) + " of " +
-              options_.host + (one ? " has not opened its link" : " have not opened their links") +
-              " to ddprun within " + seconds_text(limit) + " and so " + (one ? "has" : "have") +
-              " no seat: killing " + (one ? "it" : "them") +
-              "; another is started for each while a restart is left. If the program takes longer "
-              "to begin, set join_timeout in --rdzv-conf"});
+  actions_.push_back(LogLine{
+      LogLine::Level::kError,
+      (one ? "local rank " : "local ranks ") + ranges_text(kill.local_ranks) + " of " +
+          options_.host + (one ? " has not opened its link" : " have not opened their links") +
+          " to ddprun within " + seconds_text(limit) + " and so " + (one ? "has" : "have") +
+          " no seat: killing " + (one ? "it" : "them") +
+          "; another is started for each while a restart is left. If the program takes longer "
+          "to begin, set join_timeout in --rdzv-conf"});
   actions_.push_back(std::move(kill));
 }
 
@@ -474,10 +477,10 @@ void Supervisor::end_without_seat(const WorkerEnded& ended, Slot& slot) {
   if (!done) {
     slot.fallen = true;
     ++fallen_;
-    wordless_fallen_ += ended.words_follow ? 1 : 0;
-    if (!ended.words_follow && !was_late) announce_fallen(ended.death);
+    fallen_awaiting_output_ += ended.output_follows ? 1 : 0;
+    if (!ended.output_follows && !was_late) announce_fallen(ended.death);
   }
-  if (state_ != State::kJoining) return tell_slots();
+  if (state_ != State::kJoining) return notify_slots();
   start_over();
   send_join();
 }
@@ -488,7 +491,7 @@ bool Supervisor::is_preemption(int signal) const {
 }
 
 // A node that is to end soon leaves like a drained one. False: it has to end now.
-bool Supervisor::ask_to_leave(int signal) {
+bool Supervisor::request_leave(int signal) {
   if (!is_preemption(signal)) return false;
   // One order may arrive twice.
   if (preempted_ != 0) return now_ - preempted_at_ < options_.patience;
@@ -497,7 +500,7 @@ bool Supervisor::ask_to_leave(int signal) {
   preempted_at_ = now_;
   if (leaving_ || !linked_ || !keeps_) return false;
   preempt_ends_ = preemption_ends();
-  say_preempted();
+  report_preempted();
   return true;
 }
 
@@ -512,15 +515,16 @@ std::string Supervisor::preemption_text() const {
   return std::string("pre-empted by SIG") + (name ? name : "?");
 }
 
-void Supervisor::say_preempted() {
+void Supervisor::report_preempted() {
   if (preempted_ == 0 || leaving_) return;
   send(rendezvous::Leave{preempted_, preemption_text(), true});
 }
 
 void Supervisor::announce_fallen(const WorkerDeath& death) {
-  actions_.push_back(Say{Say::Level::kError, "local rank " + std::to_string(death.local_rank) +
-                                                 " (pid " + std::to_string(death.pid) + ") " +
-                                                 how_it_ended(death) + ", before it had a seat"});
+  actions_.push_back(
+      LogLine{LogLine::Level::kError, "local rank " + std::to_string(death.local_rank) + " (pid " +
+                                          std::to_string(death.pid) + ") " + how_it_ended(death) +
+                                          ", before it had a seat"});
 }
 
 // It has a seat of a round that it never took part in: its work was over when the round before
@@ -576,15 +580,15 @@ std::string line(const KillWorkers& kill) {
 std::string line(const SignalWorkers& signal) {
   const std::string lost =
       signal.lost_rank < 0 ? "" : ", rank " + std::to_string(signal.lost_rank) + " is lost";
-  using Whom = SignalWorkers::Whom;
-  const char* whom = signal.whom == Whom::kAll             ? ""
-                     : signal.whom == Whom::kAllButLeavers ? ", but not those that leave"
-                                                           : " to those that leave";
-  return std::string("signal SIG") + ::sigabbrev_np(signal.signal) + lost + whom;
+  using Targets = SignalWorkers::Targets;
+  const char* targets = signal.targets == Targets::kAll             ? ""
+                        : signal.targets == Targets::kAllButLeavers ? ", but not those that leave"
+                                                                    : " to those that leave";
+  return std::string("signal SIG") + ::sigabbrev_np(signal.signal) + lost + targets;
 }
 std::string line(const CleanUp&) { return "clean up"; }
 std::string line(const AbandonWorkers&) { return "abandon"; }
-std::string line(const Say& say) { return "say " + say.text; }
+std::string line(const LogLine& shown) { return "say " + shown.text; }
 std::string line(const Exit& exit) { return "exit " + std::to_string(exit.status); }
 
 }  // namespace

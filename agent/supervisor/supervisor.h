@@ -111,16 +111,16 @@ class Supervisor {
     std::optional<TimePoint> ready_ends{};  // It began, and is not ready: when it is late.
   };
   // What the daemon was told of them.
-  struct Told {
+  struct Announced {
     int round = -1, kept = 0, parked = 0, fallen = 0, spares = 0, min_ranks = 0;
-    bool operator==(const Told&) const = default;
+    bool operator==(const Announced&) const = default;
   };
 
   void on(const LinkUp&);
   void on(const LinkDown& down);
-  void on(const Heard& heard);
+  void on(const Received& received);
   void on(const WorkerEnded& ended);
-  void on(const WordsCame& words);
+  void on(const LastOutput& words);
   void on(const StartFailed& failed);
   void on(const WorkerReady& ready);
   void on(const WorkerLeft& left);
@@ -130,16 +130,16 @@ class Supervisor {
   void on(const LauncherDied&);
   void on(const Tick&);
 
-  void hear(const rendezvous::Waiting&) {}  // The shell shows it.
-  void hear(const rendezvous::Account&) {}  // The shell keeps it.
-  void hear(const rendezvous::Assign& assign);
-  void hear(const rendezvous::StopRound& stop);
-  void hear(const rendezvous::EndRun& end);
-  void hear(const rendezvous::Refuse& refuse);
-  void hear(const rendezvous::Dismiss& dismiss);
-  void hear(const rendezvous::Alive& alive);
-  void hear(const rendezvous::Respawn& respawn);
-  void hear(const rendezvous::Prepare& prepare);
+  void receive(const rendezvous::Waiting&) {}  // The shell shows it.
+  void receive(const rendezvous::Account&) {}  // The shell keeps it.
+  void receive(const rendezvous::Assign& assign);
+  void receive(const rendezvous::StopRound& stop);
+  void receive(const rendezvous::EndRun& end);
+  void receive(const rendezvous::Refuse& refuse);
+  void receive(const rendezvous::Dismiss& dismiss);
+  void receive(const rendezvous::Alive& alive);
+  void receive(const rendezvous::Respawn& respawn);
+  void receive(const rendezvous::Prepare& prepare);
 
   // The failure that ended the round on this node; null: none.
   const WorkerDeath* failure() const { return failed_ ? &deaths_.front() : nullptr; }
@@ -149,8 +149,8 @@ class Supervisor {
   void announce_fallen(const WorkerDeath& death);
   void end_change();
   bool is_preemption(int signal) const;
-  bool ask_to_leave(int signal);
-  void say_preempted();
+  bool request_leave(int signal);
+  void report_preempted();
   std::string preemption_text() const;
   void leave_at_once(int signal, const std::string& text);
   TimePoint preemption_ends() const;
@@ -159,14 +159,14 @@ class Supervisor {
   Duration report_limit() const { return deserted_ ? options_.leave_limit : options_.report_limit; }
   void arm_fence();
   void cut_off();
-  bool all_accounted_for() const { return living_ == 0 && wordless_ == 0; }
+  bool all_accounted_for() const { return living_ == 0 && awaiting_output_ == 0; }
   void begin_stop(int signal);
   void stop_leavers(int signal);
   void kill_workers();
   void abandon_workers();
   void workers_gone();
   void after_stop();
-  void say_stopped();
+  void report_stopped();
   void depart();
   void join();
   int count(bool (*is)(const Slot&)) const;
@@ -194,10 +194,10 @@ class Supervisor {
   void watch_beginners();
   void give_up_beginners();
   void kill_late();
-  void say_empty_places();
+  void report_empty_places();
   void leave_unready(const std::string& why);
   void send_join();
-  void tell_slots();
+  void notify_slots();
   void clear_round();
   void leave_for(int status, std::optional<rendezvous::Verdict> verdict);
   void exit(int status, std::optional<rendezvous::Verdict> verdict);
@@ -216,15 +216,15 @@ class Supervisor {
   int living_seated_ = 0;    // Of these.
   std::vector<Slot> slots_;  // By local rank.
   bool keeps_ = false;       // The daemon knows of workers that are seated anew.
-  Told told_{};
+  Announced announced_{};
   int serial_ = 0;                   // Of the newest Join or Slots.
   int restart_count_ = 0;            // As the daemon last said.
   std::int64_t kept_steps_ = 0;      // The most that a worker here had the state of.
   int min_ranks_ = 0;                // Its job computes in no round with fewer.
   bool newcomer_ = false;            // It has prepared workers, and never had a seat.
   int fallen_ = 0, respawned_ = 0;   // Workers without a seat that ended, and that were replaced.
-  int wordless_fallen_ = 0;          // Of those: WordsCame is still to come.
-  int wordless_ = 0;                 // Have ended, but what they said last is still to come.
+  int fallen_awaiting_output_ = 0;   // Of those: LastOutput is still to come.
+  int awaiting_output_ = 0;          // Have ended, but what they said last is still to come.
   std::vector<WorkerDeath> deaths_;  // Of this round: all but the successes, by exit.
   std::vector<WorkerDeath> successes_;  // Of this round.
   bool failed_ = false;                 // The first of deaths_ ended the round on this node.
@@ -234,7 +234,7 @@ class Supervisor {
   std::optional<TimePoint> change_ends_;         // When they are fenced all the same.
   std::optional<TimePoint> leave_ends_;          // kLeaving: when those that stay are killed.
   std::optional<Exit> leaving_;                  // End with this once the workers are gone.
-  std::optional<rendezvous::Leave> unsaid_;      // The daemon was away when we were told to end.
+  std::optional<rendezvous::Leave> unsent_;      // The daemon was away when we were told to end.
   bool ever_linked_ = false;
   std::optional<TimePoint> kill_at_;     // kStopping: when SIGTERM gives way to SIGKILL.
   std::optional<TimePoint> leavers_at_;  // kStopping: when those that leave are stopped, too.

@@ -46,8 +46,8 @@ void Supervisor::send_join() {
       count([](const Slot& slot) { return slot.alive && slot.ready && slot.holds(); });
   actions_.push_back(SendJoin{last_round_, ready, /*living=*/true, std::min(begin, all - ready),
                               ++serial_, holders, kept_steps_, min_ranks_});
-  told_ = {};  // A daemon that had forgotten us has heard nothing of this either.
-  tell_slots();
+  announced_ = {};  // A daemon that had forgotten us has heard nothing of this either.
+  notify_slots();
 }
 
 void Supervisor::take_seat(const rendezvous::Seat& seat) {
@@ -79,16 +79,16 @@ void Supervisor::seat_living(const rendezvous::Seat& seat) {
     slot.seated = true;
     slot.worked |= std::exchange(slot.resumed, false);
   }
-  told_ = {.round = seat.round, .kept = living_seated_, .fallen = told_.fallen};
+  announced_ = {.round = seat.round, .kept = living_seated_, .fallen = announced_.fallen};
   actions_.push_back(SeatWorkers{*seat_, std::move(local_ranks)});
   spawn_spares();
-  tell_slots();
+  notify_slots();
 }
 
 // What the daemon does not know yet. That some, but not all, can be kept would not help it.
-void Supervisor::tell_slots() {
+void Supervisor::notify_slots() {
   if (!linked_ || !keeps_) return;
-  Told now{.round = round(), .fallen = fallen_, .min_ranks = min_ranks_};
+  Announced now{.round = round(), .fallen = fallen_, .min_ranks = min_ranks_};
   if (state_ == State::kRunning || state_ == State::kLeaving) {
     const int seated = count([](const Slot& slot) { return slot.seated; });
     const int ready = count([](const Slot& slot) { return slot.seated && slot.ready; });
@@ -98,27 +98,28 @@ void Supervisor::tell_slots() {
     now.parked = std::min(more, std::max(options_.local_world_size - seated, 0));
     now.spares = more - now.parked;
   }
-  const bool of_another = now.round != told_.round;
-  const bool news = now.fallen != told_.fallen || now.min_ranks > told_.min_ranks ||
-                    (of_another ? now.kept + now.parked + now.spares > 0 : now != told_);
-  told_ = now;
+  const bool of_another = now.round != announced_.round;
+  const bool news = now.fallen != announced_.fallen || now.min_ranks > announced_.min_ranks ||
+                    (of_another ? now.kept + now.parked + now.spares > 0 : now != announced_);
+  announced_ = now;
   if (!news) return;
   send(rendezvous::Slots{++serial_, now.round, now.kept, now.parked, fallen_, respawned_,
                          now.spares, min_ranks_});
 }
 
-void Supervisor::hear(const rendezvous::Alive& alive) {
+void Supervisor::receive(const rendezvous::Alive& alive) {
   replaceable_ = alive.replaceable;
   if (!std::exchange(deserted_, alive.last) && alive.last && !leaving_) {
-    actions_.push_back(Say{Say::Level::kWarning,
-                           "the node that runs the rendezvous daemon has left the run: workers "
-                           "continue, but no node can join or be replaced until a daemon answers "
-                           "there again"});
+    actions_.push_back(
+        LogLine{LogLine::Level::kWarning,
+                "the node that runs the rendezvous daemon has left the run: workers "
+                "continue, but no node can join or be replaced until a daemon answers "
+                "there again"});
   }
   if (std::exchange(keeps_, alive.keeps) || !keeps_) return;
-  told_ = {};
+  announced_ = {};
   spawn_spares();
-  tell_slots();
+  notify_slots();
 }
 
 void Supervisor::on(const WorkerReady& ready) {
@@ -128,7 +129,7 @@ void Supervisor::on(const WorkerReady& ready) {
   min_ranks_ = std::max(min_ranks_, ready.min_ranks);
   if (state_ == State::kJoining && !leaving_) return send_join();
   spawn_spares();
-  tell_slots();
+  notify_slots();
 }
 
 void Supervisor::on(const WorkerLeft& left) {
@@ -166,7 +167,7 @@ void Supervisor::on(const WorkerPlain& plain) {
     actions_.push_back(KillWorkers{{plain.local_rank}});
   }
   if (state_ == State::kJoining && !leaving_) return send_join();
-  tell_slots();
+  notify_slots();
 }
 
 void Supervisor::plan_change(const StopRound& stop) {
@@ -175,16 +176,17 @@ void Supervisor::plan_change(const StopRound& stop) {
   change_ = stop;
   change_ends_ = now_ + options_.grace;
   const bool has_clause = stop.reason.find(": ") != std::string::npos;
-  actions_.push_back(Say{Say::Level::kInfo, stop.reason + (has_clause ? "," : "") +
-                                                " at the next boundary between steps"});
+  actions_.push_back(LogLine{LogLine::Level::kInfo, stop.reason + (has_clause ? "," : "") +
+                                                        " at the next boundary between steps"});
   actions_.push_back(AnnounceChange{round(), stop.reason});
   try_leave();
 }
 
 void Supervisor::end_change() {
   DDPRUN_ASSERT(state_ == State::kRunning && change_);
-  actions_.push_back(Say{Say::Level::kWarning,
-                         "the workers did not leave the round in time: ending their operations"});
+  actions_.push_back(
+      LogLine{LogLine::Level::kWarning,
+              "the workers did not leave the round in time: ending their operations"});
   order_ = change_;
   fence_workers(-1, change_->reason);
 }
@@ -209,9 +211,9 @@ void Supervisor::kill_those_that_stay() {
     if (slot.alive && slot.seated && !slot.left) kill.local_ranks.push_back(static_cast<int>(i));
   }
   if (kill.local_ranks.empty()) return;
-  actions_.push_back(
-      Say{Say::Level::kWarning, number_of(std::ssize(kill.local_ranks), "worker") +
-                                    " did not leave the round in time: killing what stays in it"});
+  actions_.push_back(LogLine{LogLine::Level::kWarning,
+                             number_of(std::ssize(kill.local_ranks), "worker") +
+                                 " did not leave the round in time: killing what stays in it"});
   actions_.push_back(std::move(kill));
   abandon_at_ = now_ + options_.kill_limit;
 }
@@ -225,7 +227,7 @@ void Supervisor::try_leave() {
   if (stays) return;
   leave_ends_.reset();
   abandon_at_.reset();
-  if (wordless_ > 0) return;
+  if (awaiting_output_ > 0) return;
   if (change_) order_ = change_;
   if (order_) leave_round();
 }
@@ -233,7 +235,7 @@ void Supervisor::try_leave() {
 void Supervisor::leave_round() {
   DDPRUN_ASSERT(order_ && order_->keep && !order_->final && seat_);
   clear_round();
-  say_stopped();
+  report_stopped();
   give_up_at_.reset();
   living_seated_ = 0;
   state_ = State::kJoining;
@@ -268,7 +270,7 @@ void Supervisor::check_invariants() const {
   if (state_ == State::kLeaving || change_) DDPRUN_ASSERT(seat_ && !leaving_);
   const bool ends = leaving_ && state_ != State::kRunning;
   DDPRUN_ASSERT(seat_.has_value() != (state_ == State::kJoining) || ends || state_ == State::kDone);
-  if (wordless_ > 0) DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kLeaving);
+  if (awaiting_output_ > 0) DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kLeaving);
   if (kill_at_) DDPRUN_ASSERT(state_ == State::kStopping || state_ == State::kFinished);
   if (kill_at_ || abandon_at_) DDPRUN_ASSERT(living_ > 0);
   if (leavers_at_)
@@ -283,7 +285,7 @@ void Supervisor::check_invariants() const {
   }
   if (failed_) DDPRUN_ASSERT(!deaths_.empty() && state_ != State::kJoining);
   if (state_ == State::kFinished) DDPRUN_ASSERT(deaths_.empty());
-  if (unsaid_) DDPRUN_ASSERT(leaving_ && !linked_);
+  if (unsent_) DDPRUN_ASSERT(leaving_ && !linked_);
   if (linked_ && give_up_at_) DDPRUN_ASSERT(leaving_ && state_ == State::kStopped);
   if (stays_) DDPRUN_ASSERT(dismissed_ && leaving_ && signal_ == 0);
   if (stay_ends_) DDPRUN_ASSERT(stays_);

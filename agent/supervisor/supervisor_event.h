@@ -17,15 +17,15 @@ struct LinkDown {
   std::string why;
   bool answers = false;  // The daemon's machine does, though no daemon does: nobody decides.
 };
-struct Heard {
+struct Received {
   rendezvous::DaemonMessage message;
 };
 struct WorkerEnded {
   WorkerDeath death;
-  bool words_follow = false;           // WordsCame will say more; it comes soon.
+  bool output_follows = false;         // LastOutput will say more; it comes soon.
   std::optional<TimePoint> noticed{};  // If before the event.
 };
-struct WordsCame {
+struct LastOutput {
   WorkerDeath death;
 };  // The same, with all that shows why.
 struct StartFailed {
@@ -58,7 +58,7 @@ struct Signalled {
 };
 struct LauncherDied {};
 using Event =
-    std::variant<LinkUp, LinkDown, Heard, WorkerEnded, WordsCame, StartFailed, WorkerReady,
+    std::variant<LinkUp, LinkDown, Received, WorkerEnded, LastOutput, StartFailed, WorkerReady,
                  WorkerLeft, WorkerResumed, WorkerPlain, Signalled, LauncherDied, Tick>;
 
 // What to do, in order.
@@ -80,11 +80,11 @@ struct StartWorkers {
 };
 struct SignalWorkers {
   // A leaver has ended its part in its group by itself, and so is about to end.
-  enum class Whom { kAll, kAllButLeavers, kThoseLeavers };
+  enum class Targets { kAll, kAllButLeavers, kThoseLeavers };
   int signal = 0;
   int lost_rank = -1;    // Whose end is the reason, if anybody's: workers are told before.
   std::string why = {};  // What became of it.
-  Whom whom = Whom::kAll;
+  Targets targets = Targets::kAll;
 };  // To the process group of each that lives.
 // One more process, in a place that has none. It waits for its seat once it is ready.
 struct SpawnWorker {
@@ -113,7 +113,7 @@ struct KillWorkers {
 };
 struct CleanUp {};         // All workers are gone: kill what they left behind, close the store.
 struct AbandonWorkers {};  // SIGKILL does not end them: say which, and forget them.
-struct Say {
+struct LogLine {
   enum class Level { kInfo, kWarning, kError } level = Level::kInfo;
   std::string text;
   // What a person is told once: a death is also in what follows from it, the restart or the
@@ -124,9 +124,9 @@ struct Exit {
   int status = 0;
   std::optional<rendezvous::Verdict> verdict;
 };
-using Action =
-    std::variant<SendJoin, SendMessage, StartWorkers, SpawnWorker, SeatWorkers, FenceWorkers,
-                 AnnounceChange, KillWorkers, SignalWorkers, CleanUp, AbandonWorkers, Say, Exit>;
+using Action = std::variant<SendJoin, SendMessage, StartWorkers, SpawnWorker, SeatWorkers,
+                            FenceWorkers, AnnounceChange, KillWorkers, SignalWorkers, CleanUp,
+                            AbandonWorkers, LogLine, Exit>;
 
 std::string to_string(const Action& action);  // One line of a trace; tests compare these.
 

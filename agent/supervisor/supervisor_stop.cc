@@ -38,7 +38,7 @@ std::string how_it_goes_on(const rendezvous::StopRound& stop, bool any_left = tr
 
 }  // namespace
 
-void Supervisor::hear(const rendezvous::StopRound& stop) {
+void Supervisor::receive(const rendezvous::StopRound& stop) {
   // A daemon that has forgotten that this node left has forgotten those that needed it, too.
   if (stay_no_longer()) return living_ == 0 ? depart() : void();
   if (stop.round < round()) return;  // About a round that is long over.
@@ -61,8 +61,8 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
     case State::kStopped:
       if (!seat_) return;
       if (!order_ && stop.restart > 0) {
-        actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop),
-                               Say::About::kRestart});
+        actions_.push_back(LogLine{LogLine::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop),
+                                   LogLine::About::kRestart});
       }
       order_ = stop;  // A run that was about to end may go on after all.
       if (!stop.awaits_cause) stop_leavers(SIGTERM);
@@ -72,9 +72,9 @@ void Supervisor::hear(const rendezvous::StopRound& stop) {
   }
   order_ = stop;
   const std::string then = preempted_ != 0 ? "leaving the run" : how_it_goes_on(stop);
-  actions_.push_back(Say{Say::Level::kInfo,
-                         stop.reason + "; stopping" + (stop.final ? "" : ", then " + then),
-                         Say::About::kRestart});
+  actions_.push_back(LogLine{LogLine::Level::kInfo,
+                             stop.reason + "; stopping" + (stop.final ? "" : ", then " + then),
+                             LogLine::About::kRestart});
   begin_stop(SIGTERM);
 }
 
@@ -84,8 +84,9 @@ void Supervisor::keep_on(const rendezvous::StopRound& stop) {
   const bool known = std::exchange(order_, stop).has_value();
   if (known) return;
   const bool any_left = living_seated_ > 0 || seat_->group_world_size > 1;
-  actions_.push_back(Say{Say::Level::kInfo, stop.reason + "; " + how_it_goes_on(stop, any_left),
-                         Say::About::kRestart});
+  actions_.push_back(LogLine{LogLine::Level::kInfo,
+                             stop.reason + "; " + how_it_goes_on(stop, any_left),
+                             LogLine::About::kRestart});
   // Where workers do not stay, a restart would start again all that fell before, too.
   if (stop.restart > 0) restart_count_ = stop.restart;
   spawn_missing(/*fallen_too=*/stop.restart > 0);
@@ -109,7 +110,8 @@ void Supervisor::cut_off() {
   }
   const std::string text = options_.host + " is cut off from the rendezvous daemon (" + why_down_ +
                            "), and the run may continue without it";
-  actions_.push_back(Say{Say::Level::kError, text + ": killing its workers, then joining again"});
+  actions_.push_back(
+      LogLine{LogLine::Level::kError, text + ": killing its workers, then joining again"});
   fenced_ = true;
   state_ = State::kStopping;
   clear_round();
@@ -136,8 +138,8 @@ void Supervisor::give_up_beginners() {
 
 void Supervisor::leave_unready(const std::string& why) {
   DDPRUN_ASSERT(state_ == State::kJoining && !leaving_);
-  actions_.push_back(Say{
-      Say::Level::kError,
+  actions_.push_back(LogLine{
+      LogLine::Level::kError,
       options_.host + " leaves the run: " + why +
           ". The workers of this run keep their processes, and it lets in only workers that can do "
           "the same: start the program that the other nodes run, which creates a Job "
@@ -146,7 +148,7 @@ void Supervisor::leave_unready(const std::string& why) {
   if (linked_)
     send(leave);
   else
-    unsaid_ = leave;
+    unsent_ = leave;
   leaving_ = Exit{kExitNeverReady, std::nullopt};
   order_.reset();  // That of the round before is no reason for this.
   living_ == 0 ? depart() : begin_stop(SIGTERM);
@@ -174,7 +176,7 @@ void Supervisor::begin_stop(int signal) {
   const bool awaits =
       failed_ ? rendezvous::lacks_cause(deaths_, successes_) : order_ && order_->awaits_cause;
   if (awaits && !leaving_) {
-    order.whom = SignalWorkers::Whom::kAllButLeavers;
+    order.targets = SignalWorkers::Targets::kAllButLeavers;
     leavers_at_ = std::min(now_ + options_.grace / 2, *kill_at_);
   }
   if (failed_) {
@@ -191,7 +193,8 @@ void Supervisor::begin_stop(int signal) {
 void Supervisor::stop_leavers(int signal) {
   if (!std::exchange(leavers_at_, std::nullopt)) return;
   DDPRUN_ASSERT(state_ == State::kStopping && living_ > 0);
-  actions_.push_back(SignalWorkers{.signal = signal, .whom = SignalWorkers::Whom::kThoseLeavers});
+  actions_.push_back(
+      SignalWorkers{.signal = signal, .targets = SignalWorkers::Targets::kThoseLeavers});
 }
 
 void Supervisor::kill_workers() {
@@ -210,7 +213,7 @@ void Supervisor::abandon_workers() {
   if (state_ == State::kLeaving) return leave_for(kExitWorkersStuck, std::nullopt);
   const std::string stuck = "SIGKILL does not end " + number_of(living_, "worker");
   const std::string outcome = "; abandoning the stuck process";
-  actions_.push_back(Say{Say::Level::kError, stuck + " of " + options_.host + outcome});
+  actions_.push_back(LogLine{LogLine::Level::kError, stuck + " of " + options_.host + outcome});
   actions_.push_back(AbandonWorkers{});
   const int status = leaving_ && leaving_->status != 0 ? leaving_->status
                      : failed_                         ? exit_status(*failure())
@@ -218,7 +221,7 @@ void Supervisor::abandon_workers() {
   if (order_ && order_->final && linked_ && !leaving_) {
     abandon_at_.reset();
     leavers_at_.reset();
-    living_ = living_seated_ = wordless_ = 0;
+    living_ = living_seated_ = awaiting_output_ = 0;
     std::fill(slots_.begin(), slots_.end(), Slot{});
     state_ = State::kStopped;
     leaving_ = Exit{status, std::nullopt};
@@ -242,8 +245,8 @@ void Supervisor::workers_gone() {
 }
 
 // The daemon may name a rank that left early; of many that ended well together, some are enough.
-void Supervisor::say_stopped() {
-  DDPRUN_ASSERT(seat_ && wordless_ == 0);
+void Supervisor::report_stopped() {
+  DDPRUN_ASSERT(seat_ && awaiting_output_ == 0);
   constexpr std::size_t kSuccessesMax = 64;
   rendezvous::Stopped stopped{round(), deaths_, successes_};
   if (stopped.successes.size() > kSuccessesMax) stopped.successes.resize(kSuccessesMax);
@@ -253,7 +256,7 @@ void Supervisor::say_stopped() {
 // Every worker is gone and the daemon has said how to go on.
 void Supervisor::after_stop() {
   DDPRUN_ASSERT(order_ && all_accounted_for());
-  say_stopped();
+  report_stopped();
   if (order_->final) return;
   if (!leaving_) return join();
   send(rendezvous::Leave{0, "it cannot start workers again"});
@@ -264,23 +267,23 @@ void Supervisor::after_stop() {
 void Supervisor::depart() {
   DDPRUN_ASSERT(leaving_ && living_ == 0);
   if (stays_) {
-    DDPRUN_ASSERT(!unsaid_);
+    DDPRUN_ASSERT(!unsent_);
     state_ = State::kStopped;
-    wordless_ = 0;
+    awaiting_output_ = 0;
     order_.reset();
     return clear_round();
   }
-  if (!unsaid_) return exit(leaving_->status, leaving_->verdict);
+  if (!unsent_) return exit(leaving_->status, leaving_->verdict);
   if (state_ == State::kLeaving) {
     state_ = State::kStopped;
-    wordless_ = 0;
+    awaiting_output_ = 0;
     clear_round();
   }
   give_up_at_ = now_ + options_.leave_limit;
 }
 
 void Supervisor::join() {
-  DDPRUN_ASSERT(!leaving_ && wordless_ == 0 && living_seated_ == 0);
+  DDPRUN_ASSERT(!leaving_ && awaiting_output_ == 0 && living_seated_ == 0);
   state_ = State::kJoining;
   seat_.reset();
   deaths_.clear();
@@ -315,14 +318,14 @@ void Supervisor::stay(const rendezvous::Dismiss& dismiss, int status) {
     stay_ends_ = std::max(preempted_at_ + options_.grace, now_ + kFarewell);
   if (!is_news) return;
   const auto left = std::chrono::duration_cast<Milliseconds>(stay_ends_.value_or(now_) - now_);
-  actions_.push_back(
-      Say{Say::Level::kInfo,
-          dismiss.for_step
-              ? options_.host +
-                    " stays until the others of its job step have left: the scheduler might end "
-                    "them with it"
-              : options_.host + " keeps the rendezvous daemon of the others for " +
-                    (is_limited ? "up to " + seconds_text(left) : "as long as they need it")});
+  actions_.push_back(LogLine{
+      LogLine::Level::kInfo,
+      dismiss.for_step
+          ? options_.host +
+                " stays until the others of its job step have left: the scheduler might end "
+                "them with it"
+          : options_.host + " keeps the rendezvous daemon of the others for " +
+                (is_limited ? "up to " + seconds_text(left) : "as long as they need it")});
 }
 
 // Whether it had stayed.
@@ -338,7 +341,7 @@ void Supervisor::exit(int status, std::optional<Verdict> verdict) {
   state_ = State::kDone;
   stay_no_longer();
   preempt_ends_.reset();
-  living_ = living_seated_ = wordless_ = 0;
+  living_ = living_seated_ = awaiting_output_ = 0;
   std::fill(slots_.begin(), slots_.end(), Slot{});
   clear_round();
   kill_at_.reset();

@@ -194,7 +194,7 @@ std::string verdict_picture(const Verdict& verdict, const std::string& run_id,
   }
   const WorkerDeath& first = *verdict.first_cause;
   picture.head("✗", "31", without_escapes(headline(first, verdict)));
-  if (style.words_shown) {
+  if (style.output_shown) {
     picture.quote("its last words are above");
   } else {
     quote_words(picture, without_tabs(without_escapes(first.detail, Colours::kRemoved)));

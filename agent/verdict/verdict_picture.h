@@ -37,9 +37,9 @@ struct StatusStyle {
 std::string status_text(const StatusFacts& facts, const StatusStyle& style);
 
 struct PictureStyle {
-  int columns = 80;          // No line is wider.
-  bool colour = true;        // Of the 16 that the user's terminal has.
-  bool words_shown = false;  // The last words are on the screen already.
+  int columns = 80;           // No line is wider.
+  bool colour = true;         // Of the 16 that the user's terminal has.
+  bool output_shown = false;  // The last words are on the screen already.
 };
 
 // How a run ended that a signal has stopped here.

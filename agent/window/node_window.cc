@@ -99,11 +99,12 @@ void NodeWindow::open(const std::string& path) {
 
 // "watch", "workers", or "tails": the last may be asked again for what has come since.
 void NodeWindow::answer(const std::string& question, Window::Reply reply) {
-  const json asked = json::parse(question, nullptr, /*allow_exceptions=*/false);
-  const std::string ask = asked.is_object() ? asked.value("ask", json()).dump() : "";
-  if (ask == "\"workers\"") return reply(workers_text());
-  if (ask == "\"tails\"") return reply(tails_text(asked));
-  if (ask != "\"watch\"") return reply(json_line({{"error", "there is no such question"}}));
+  const json question_json = json::parse(question, nullptr, /*allow_exceptions=*/false);
+  const std::string subject =
+      question_json.is_object() ? question_json.value("ask", json()).dump() : "";
+  if (subject == "\"workers\"") return reply(workers_text());
+  if (subject == "\"tails\"") return reply(tails_text(question_json));
+  if (subject != "\"watch\"") return reply(json_line({{"error", "there is no such question"}}));
   refresh();
   // Behind what has just been sent.
   boost::asio::post(loop_, [this, reply = std::move(reply)] { reply(encode(runs())); });
@@ -124,12 +125,12 @@ std::string NodeWindow::workers_text() const {
                     {"workers", std::move(list)}});
 }
 
-std::string NodeWindow::tails_text(const json& asked) const {
+std::string NodeWindow::tails_text(const json& question_json) const {
   const Workers all = workers();
-  const json after = asked.value("after", json::object());
+  const json after = question_json.value("after", json::object());
   json tails = json::array();
   for (const auto& [local_rank, rank] : all.ranks) {
-    if (number(asked, "rank") >= 0 && number(asked, "rank") != rank) continue;
+    if (number(question_json, "rank") >= 0 && number(question_json, "rank") != rank) continue;
     for (const bool is_stderr : {false, true}) {
       const std::string stream = is_stderr ? "stderr" : "stdout";
       const std::int64_t from =

@@ -55,7 +55,7 @@ class NodeWindow {
  private:
   void answer(const std::string& question, Window::Reply reply);
   std::string workers_text() const;
-  std::string tails_text(const nlohmann::json& asked) const;
+  std::string tails_text(const nlohmann::json& question_json) const;
 
   boost::asio::io_context& loop_;
   const Output& output_;

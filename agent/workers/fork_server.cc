@@ -259,7 +259,7 @@ Result<SpawnedProcess> ForkServer::adopt(int pid, const WorkerSpec& spec,
   }
   if (spec.roster_place) {
     spec.roster_place->pid = pid;
-    WorkerRoster::born(spec.roster_place, {before, ticks_since_boot()});
+    WorkerRoster::note_start(spec.roster_place, {before, ticks_since_boot()});
   }
   const auto joined = spec.cgroup_fd >= 0 ? join_cgroup(pid, spec.cgroup_fd) : Result<void>();
   const auto bound = joined ? bind(pid, spec.processors) : joined;

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/workers/birth.h"
+#include "agent/workers/child_start.h"
 #include "agent/workers/fork_messages.h"
 #include "agent/workers/process_host.h"
 #include "common/system/descriptors.h"

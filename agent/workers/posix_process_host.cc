@@ -13,7 +13,7 @@
 #include "agent/process/family.h"
 #include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
-#include "agent/workers/birth.h"
+#include "agent/workers/child_start.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/child.h"
@@ -85,7 +85,7 @@ Result<void> PosixProcessHost::use_cgroup(const std::string& job) {
 }
 
 // For each round: a cgroup that has been killed, by us or by an operator, serves no more, see
-// can_be_born_in().
+// can_start_in().
 Result<void> PosixProcessHost::renew_cgroup() {
   remove_cgroup(workers_cgroup_);
   cgroup_fd_.reset();
@@ -94,7 +94,7 @@ Result<void> PosixProcessHost::renew_cgroup() {
   workers_cgroup_ = *made;
   auto opened = open_cgroup(workers_cgroup_);
   if (!opened) return opened.error();
-  if (!can_be_born_in(opened->get())) {
+  if (!can_start_in(opened->get())) {
     return Failure{Errc::kBadOption, "no process can be born in the cgroup " + workers_cgroup_};
   }
   cgroup_fd_ = std::move(*opened);

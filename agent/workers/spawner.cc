@@ -27,14 +27,14 @@ Spawner::Spawner() : slots_(kAtOnceMax), round_{.slots = &slots_} {}
 
 bool Spawner::add(WorkerSpec spec, WorkerEnds ends) {
   if (begun_ == 0) round_.ignored_signals = ignored_signals();
-  if (births_.size() == kAtOnceMax) finish_first();
+  if (starts_.size() == kAtOnceMax) finish_first();
   const int newest = std::max(ends.stdout_end.get(), ends.link_end.get());
   if (!slots_.has_room_after(newest)) {
     finish_all();
     slots_.make_room_after(newest);
   }
   if (failed_) return false;
-  births_.emplace_back(std::move(spec), std::move(ends), round_, begun_++);
+  starts_.emplace_back(std::move(spec), std::move(ends), round_, begun_++);
   return true;
 }
 
@@ -47,19 +47,19 @@ std::vector<Result<SpawnedProcess>> Spawner::finish() {
 }
 
 Result<SpawnedProcess> Spawner::spawn(WorkerSpec spec) {
-  DDPRUN_ASSERT(births_.empty() && started_.empty());
+  DDPRUN_ASSERT(starts_.empty() && started_.empty());
   add(std::move(spec), {});
   return std::move(finish().front());
 }
 
 void Spawner::finish_all() {
-  while (!births_.empty()) finish_first();
+  while (!starts_.empty()) finish_first();
 }
 
 void Spawner::finish_first() {
-  DDPRUN_ASSERT(!births_.empty() && births_.size() <= kAtOnceMax);
-  Result<SpawnedProcess> process = births_.front().finish();
-  births_.pop_front();
+  DDPRUN_ASSERT(!starts_.empty() && starts_.size() <= kAtOnceMax);
+  Result<SpawnedProcess> process = starts_.front().finish();
+  starts_.pop_front();
   if (failed_) {  // It was begun before that was known.
     if (process) kill_and_reap(process->pid);
     return;

@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "agent/workers/birth.h"
+#include "agent/workers/child_start.h"
 
 namespace ddprun::agent {
 
@@ -28,9 +28,9 @@ class Spawner {
   void finish_all();
 
   EndSlots slots_;
-  BirthRound round_;
+  StartBatch round_;
   std::size_t begun_ = 0;  // In this round.
-  std::deque<Birth> births_;
+  std::deque<ChildStart> starts_;
   std::vector<Result<SpawnedProcess>> started_;
   bool failed_ = false;
 };

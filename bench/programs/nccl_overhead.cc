@@ -60,8 +60,8 @@ class Bare {
     }
     NcclUniqueId id;
     if (group.rank() == 0) require(gpu_->nccl.unique_id(&id), "ncclGetUniqueId");
-    const auto told = ddprun::broadcast_bytes(group, {id.internal, sizeof id.internal}, 0);
-    std::copy(told.begin(), told.end(), id.internal);
+    const auto received = ddprun::broadcast_bytes(group, {id.internal, sizeof id.internal}, 0);
+    std::copy(received.begin(), received.end(), id.internal);
     NcclConfig config;
     config.blocking = blocking ? 1 : 0;
     settle(gpu_->nccl.init(&comm_, group.world_size(), id, group.rank(), &config),

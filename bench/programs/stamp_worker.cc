@@ -20,7 +20,7 @@ long long now_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-void say(const std::string& what) {
+void record(const std::string& what) {
   const int fd = ::open(std::getenv("STAMPS"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
   const std::string line = what + " " + std::to_string(now_ns()) + "\n";
   if (fd < 0 || ::write(fd, line.data(), line.size()) < 0) std::_Exit(99);
@@ -33,11 +33,11 @@ int main() {
   const std::string death = std::string(std::getenv("STAMPS")) + ".death";
   const std::string rank = std::getenv("RANK");
   const bool first = ::access(death.c_str(), F_OK) != 0;
-  say((first ? "0 " : "1 ") + rank);
+  record((first ? "0 " : "1 ") + rank);
   if (!first) return 0;
   if (rank != "1") return ::pause();
   ::sleep(1);  // All others are there by now; restart.py checks.
   ::close(::creat(death.c_str(), 0600));
-  say("death -");
+  record("death -");
   return ::kill(::getpid(), SIGKILL);
 }

@@ -26,7 +26,7 @@ void write_line(int fd, const std::string& line) {
   if (::write(fd, line.data(), line.size()) < 0) std::_Exit(99);
 }
 
-int step_until_told(const std::string& folder) {
+int step_until_stopped(const std::string& folder) {
   auto group = ddprun::ProcessGroup::init();
   const std::string path =
       folder + "/" + std::getenv("MASTER_PORT") + "." + std::to_string(group.rank());
@@ -51,7 +51,7 @@ int main() {
   const char* folder = std::getenv("STEPS");
   if (!folder) return std::fputs("STEPS names no folder\n", stderr), 2;
   try {
-    return step_until_told(folder);
+    return step_until_stopped(folder);
   } catch (const ddprun::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 97;

@@ -19,7 +19,7 @@
 #include <cstdlib>
 #include <deque>
 
-#include "bench/programs/barrier_talk.h"
+#include "bench/programs/barrier_messages.h"
 #include "common/system/descriptors.h"
 #include "common/system/limits.h"
 
@@ -39,8 +39,8 @@ class Client {
  public:
   enum class Stage { kConnecting, kGreeting, kArriving, kWaiting, kReleased };
 
-  Client(std::uint16_t port, BarrierTalk talk)
-      : talk_(std::move(talk)),
+  Client(std::uint16_t port, BarrierMessages messages)
+      : messages_(std::move(messages)),
         fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     sockaddr_in to{};
     to.sin_family = AF_INET;
@@ -61,8 +61,8 @@ class Client {
     ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     errno = error;
     if (error != 0) die("connecting");
-    if (talk_.hello.empty()) return say(talk_.arrive, Stage::kArriving);
-    say(talk_.hello, Stage::kGreeting);
+    if (messages_.hello.empty()) return send(messages_.arrive, Stage::kArriving);
+    send(messages_.hello, Stage::kGreeting);
   }
 
   void receive(int clients) {
@@ -70,18 +70,19 @@ class Client {
     const ssize_t got = ::recv(fd_.get(), part.data(), part.size(), 0);
     if (got <= 0) die("receiving");
     reply_.append(part.data(), static_cast<std::size_t>(got));
-    if (stage_ == Stage::kGreeting && reply_.size() >= talk_.hello_reply_bytes) {
-      say(talk_.arrive, Stage::kArriving);
+    if (stage_ == Stage::kGreeting && reply_.size() >= messages_.hello_reply_bytes) {
+      send(messages_.arrive, Stage::kArriving);
     } else if (stage_ == Stage::kArriving) {
-      const std::optional<long> count = talk_.arrived(reply_);
-      if (count) say(*count == clients ? talk_.release_and_wait : talk_.wait, Stage::kWaiting);
-    } else if (stage_ == Stage::kWaiting && talk_.released(reply_)) {
+      const std::optional<long> count = messages_.arrived(reply_);
+      if (count)
+        send(*count == clients ? messages_.release_and_wait : messages_.wait, Stage::kWaiting);
+    } else if (stage_ == Stage::kWaiting && messages_.released(reply_)) {
       stage_ = Stage::kReleased;
     }
   }
 
  private:
-  void say(const std::string& bytes, Stage next) {
+  void send(const std::string& bytes, Stage next) {
     reply_.clear();
     stage_ = next;
     if (::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
@@ -90,7 +91,7 @@ class Client {
     }
   }
 
-  const BarrierTalk talk_;
+  const BarrierMessages messages_;
   UniqueFd fd_;
   Stage stage_ = Stage::kConnecting;
   std::string reply_;
@@ -104,13 +105,13 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-Figures pass(std::uint16_t port, std::deque<BarrierTalk> talks) {
+Figures pass(std::uint16_t port, std::deque<BarrierMessages> scripts) {
   const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  const int count = static_cast<int>(talks.size());
+  const int count = static_cast<int>(scripts.size());
   std::deque<Client> clients;
   const auto begin = Clock::now();
-  for (BarrierTalk& talk : talks) {
-    Client& client = clients.emplace_back(port, std::move(talk));
+  for (BarrierMessages& messages : scripts) {
+    Client& client = clients.emplace_back(port, std::move(messages));
     epoll_event event{EPOLLOUT, {.ptr = &client}};
     ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, client.fd(), &event);
   }
@@ -142,11 +143,11 @@ int run(char** argv, int cpu) {
   CPU_SET(static_cast<unsigned>(cpu), &set);
   if (cpu >= 0) ::sched_setaffinity(0, sizeof set, &set);
   raise_soft_limits();
-  std::deque<BarrierTalk> talks;
+  std::deque<BarrierMessages> scripts;
   for (int i = 0; i < std::atoi(argv[3]); ++i) {
-    talks.push_back(barrier_talk(argv[1], std::string("/") + argv[4], i));
+    scripts.push_back(barrier_messages(argv[1], std::string("/") + argv[4], i));
   }
-  const Figures figures = pass(static_cast<std::uint16_t>(std::atoi(argv[2])), std::move(talks));
+  const Figures figures = pass(static_cast<std::uint16_t>(std::atoi(argv[2])), std::move(scripts));
   std::printf("%.2f %.2f\n", figures.connected_ms, figures.released_ms);
   return 0;
 }

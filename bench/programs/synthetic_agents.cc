@@ -72,8 +72,8 @@ class Node {
   void shake_hands();
   void linked(std::shared_ptr<Link> link);
   void join();
-  void heard(const std::string& body);
-  void say(const rendezvous::AgentMessage& message);
+  void receive(const std::string& body);
+  void send(const rendezvous::AgentMessage& message);
   void beat_after(Milliseconds interval);
   std::optional<rendezvous::NodeTimes> times();
 
@@ -202,13 +202,13 @@ void Node::shake_hands() {
 void Node::linked(std::shared_ptr<Link> link) {
   link_ = std::move(link);
   crowd_.linked();
-  link_->start({.on_message = [this](const std::string& body) { heard(body); },
+  link_->start({.on_message = [this](const std::string& body) { receive(body); },
                 .on_closed =
                     [this](const Failure& why) {
                       if (!crowd_.over()) crowd_.fail(index_, to_string(why));
                     }});
-  say(rendezvous::Hello{rendezvous::kProtocolVersion, crowd_.plan().run_id,
-                        "node" + std::to_string(index_) + "." + random_hex(8)});
+  send(rendezvous::Hello{rendezvous::kProtocolVersion, crowd_.plan().run_id,
+                         "node" + std::to_string(index_) + "." + random_hex(8)});
   if (crowd_.plan().tls) join();  // As an agent: the handshake has proved who the daemon is.
 }
 
@@ -221,17 +221,17 @@ void Node::join() {
   offer.store_port = 30'000;
   offer.local_world_size = crowd_.plan().local_world_size;
   offer.config.nnodes_min = offer.config.nnodes_max = crowd_.plan().nodes;
-  say(rendezvous::Join{offer, -1});
+  send(rendezvous::Join{offer, -1});
 }
 
-void Node::say(const rendezvous::AgentMessage& message) {
+void Node::send(const rendezvous::AgentMessage& message) {
   const std::string body = encode(message);
   ++crowd_.count.messages_up;
   crowd_.count.bytes_up += static_cast<long>(body.size()) + 4;
   link_->send(body);
 }
 
-void Node::heard(const std::string& body) {
+void Node::receive(const std::string& body) {
   ++crowd_.count.messages_down;
   crowd_.count.bytes_down += static_cast<long>(body.size()) + 4;
   const auto message = rendezvous::decode_daemon_message(body);
@@ -275,7 +275,7 @@ void Node::beat_after(Milliseconds interval) {
   beat_.expires_after(interval);
   beat_.async_wait([this](boost::system::error_code error) {
     if (error || crowd_.over()) return;
-    say(rendezvous::Heartbeat{.round = round_, .times = times()});
+    send(rendezvous::Heartbeat{.round = round_, .times = times()});
     beat_after(interval_);
   });
 }

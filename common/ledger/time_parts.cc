@@ -203,7 +203,7 @@ TimeParts::Time LedgerTotals::in_run() const {
 
 double LedgerTotals::share(TimePart part) const { return ratio(parts[part], in_run()); }
 
-bool LedgerTotals::knows_goodput() const {
+bool LedgerTotals::has_goodput() const {
   return parts.kept().count() > 0 || parts[TimePart::kLost].count() > 0;
 }
 

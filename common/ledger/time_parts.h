@@ -74,7 +74,7 @@ struct LedgerTotals {
   TimeParts::Time in_run() const;     // All but that of spares and of places outside the run.
   double share(TimePart part) const;  // Of in_run(); 0 if that is nothing.
   double goodput() const;             // Kept steps, of in_run().
-  bool knows_goodput() const;         // A rank has reported steps, kept or lost.
+  bool has_goodput() const;           // A rank has reported steps, kept or lost.
 };
 
 // How a place's steps were divided over time, in at most kBinsMax bins that grow with the run: the

@@ -30,12 +30,12 @@ spdlog::level::level_enum spdlog_level(Level level) {
 }
 
 // The first is before the text of a line, the second its "level".
-struct Words {
+struct LevelNames {
   const char* before;
   const char* level;
 };
 
-Words words_of(Level level) {
+LevelNames names_of(Level level) {
   switch (level) {
     case Level::kDebug: return {"", "debug"};
     case Level::kInfo: return {"", "info"};
@@ -47,7 +47,7 @@ Words words_of(Level level) {
 
 // All but the time and the braces, which are the pattern's.
 std::string json_members(Level level, std::string_view text, const Fields& about) {
-  ordered_json object = {{"level", words_of(level).level},
+  ordered_json object = {{"level", names_of(level).level},
                          {"who", spdlog::default_logger_raw()->name()},
                          {"text", text}};
   if (!about.run.empty()) object["run"] = about.run;
@@ -72,22 +72,22 @@ std::string safe_lines(std::string_view text) {
   }
 }
 
-void say(Level level, std::string_view text, const Fields& about) {
+void write(Level level, std::string_view text, const Fields& about) {
   const auto to = spdlog_level(level);
   if (!spdlog::should_log(to)) return;
   if (before_line) before_line();
   if (format_of_lines == Format::kJson) {
     spdlog::log(to, "{}", json_members(level, text, about));
   } else {
-    spdlog::log(to, "{}{}", words_of(level).before, safe_lines(text));
+    spdlog::log(to, "{}{}", names_of(level).before, safe_lines(text));
   }
 }
 
 }  // namespace
 
-void start(std::string who, Level level, Format format) {
+void start(std::string program, Level level, Format format) {
   format_of_lines = format;
-  auto logger = std::make_shared<spdlog::logger>(std::move(who),
+  auto logger = std::make_shared<spdlog::logger>(std::move(program),
                                                  std::make_shared<spdlog::sinks::stderr_sink_st>());
   if (format == Format::kJson) {
     logger->set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ",%v})", spdlog::pattern_time_type::utc);
@@ -101,10 +101,10 @@ void start(std::string who, Level level, Format format) {
 
 void before_lines(std::function<void()> then) { before_line = std::move(then); }
 
-void debug(std::string_view text, const Fields& about) { say(Level::kDebug, text, about); }
+void debug(std::string_view text, const Fields& about) { write(Level::kDebug, text, about); }
 bool debugs() { return spdlog::should_log(spdlog::level::debug); }
-void info(std::string_view text, const Fields& about) { say(Level::kInfo, text, about); }
-void warning(std::string_view text, const Fields& about) { say(Level::kWarning, text, about); }
-void error(std::string_view text, const Fields& about) { say(Level::kError, text, about); }
+void info(std::string_view text, const Fields& about) { write(Level::kInfo, text, about); }
+void warning(std::string_view text, const Fields& about) { write(Level::kWarning, text, about); }
+void error(std::string_view text, const Fields& about) { write(Level::kError, text, about); }
 
 }  // namespace ddprun::log

@@ -22,9 +22,10 @@ struct Fields {
   std::string_view peer = {};  // An address.
 };
 
-// What is said below `level` is dropped. `who` names the program in each line ("ddprun", "ddprun
-// node 1"). Call it once, before the first line and again after a fork that changes who speaks.
-void start(std::string who, Level level, Format format = Format::kText);
+// What is said below `level` is dropped. `program` names the program in each line ("ddprun",
+// "ddprun node 1"). Call it once, before the first line and again after a fork that changes who
+// speaks.
+void start(std::string program, Level level, Format format = Format::kText);
 
 void debug(std::string_view text, const Fields& about = {});
 bool debugs();  // Whether debug() says anything: where making the text costs something.

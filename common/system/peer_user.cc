@@ -124,7 +124,7 @@ std::optional<SocketFacts> find_in(const std::string& table, const End& from, co
   return std::nullopt;
 }
 
-std::optional<SocketFacts> ask_tables(const std::string& folder, const End& from, const End& to) {
+std::optional<SocketFacts> read_tables(const std::string& folder, const End& from, const End& to) {
   if (from.v6) return find_in(folder + "/tcp6", from, to);
   const auto found = find_in(folder + "/tcp", from, to);
   return found ? found : find_in(folder + "/tcp6", mapped(from), mapped(to));
@@ -186,7 +186,7 @@ PeerUser PeerUsers::look_up(int connection) {
       *this = PeerUsers(proc_net_, false);
     }
   }
-  if (way_ == Way::kTables) facts = ask_tables(std::string(proc_net_), *peer, *local);
+  if (way_ == Way::kTables) facts = read_tables(std::string(proc_net_), *peer, *local);
   if (!still_there(connection)) return PeerUser::kGone;
   if (facts) return peer_user_of(*facts, ::geteuid());
   return way_ == Way::kNone ? PeerUser::kUnknown : PeerUser::kElsewhere;

@@ -44,19 +44,19 @@ void restore(torch::serialize::InputArchive& archive, const std::string& path, T
 
 // The text that is sent begins with a letter for the result of rank 0.
 std::optional<std::string> read_and_share(const std::string& path, ddprun::ProcessGroup& group) {
-  std::string said;
+  std::string answer;
   if (group.rank() == 0) {
     try {
       const auto contents = ddprun::read_file(path);
-      said = contents ? "+" + *contents : "-";
+      answer = contents ? "+" + *contents : "-";
     } catch (const std::runtime_error& e) {
-      said = std::string("!") + e.what();
+      answer = std::string("!") + e.what();
     }
   }
-  said = ddprun::broadcast_bytes(group, said, 0);
-  if (said[0] == '-') return std::nullopt;
-  if (said[0] == '!') throw std::runtime_error("rank 0: " + said.substr(1));
-  return said.substr(1);
+  answer = ddprun::broadcast_bytes(group, answer, 0);
+  if (answer[0] == '-') return std::nullopt;
+  if (answer[0] == '!') throw std::runtime_error("rank 0: " + answer.substr(1));
+  return answer.substr(1);
 }
 
 void save_checkpoint(const std::string& path, const TrainState& state) {

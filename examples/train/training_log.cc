@@ -6,16 +6,16 @@ namespace examples {
 
 TrainingLog::TrainingLog(const TrainOptions& options, const ddprun::ProcessGroup& group)
     : options_(options),
-      speaks_(group.rank() == 0),
+      prints_(group.rank() == 0),
       world_size_(group.world_size()),
       restart_count_(group.restart_count()),
-      progress_(speaks_) {}
+      progress_(prints_) {}
 
 void TrainingLog::begin(const TrainingPlan& plan) {
   plan_ = plan;
   first_step_ = plan.epochs_done * plan.steps_per_epoch;
   begin_ = epoch_begin_ = Clock::now();
-  if (!speaks_) return;
+  if (!prints_) return;
   if (!options_.metrics.empty())
     metrics_.emplace(options_.metrics, /*append=*/plan.epochs_done > 0);
   if (options_.tensorboard.empty()) return;
@@ -59,7 +59,7 @@ void TrainingLog::show(const StepReport& report) {
 
 void TrainingLog::epoch(const EpochReport& report) {
   epoch_begin_ = Clock::now();
-  if (!speaks_) return;
+  if (!prints_) return;
   if (!options_.print_losses) progress_.line(to_line(report, options_.epochs));
   if (metrics_) metrics_->write(to_json(report, world_size_, restart_count_));
   if (!events_) return;

@@ -48,7 +48,7 @@ class TrainingLog {
   void show(const StepReport& report);
 
   const TrainOptions options_;
-  const bool speaks_;
+  const bool prints_;
   const int world_size_;
   const int restart_count_;
   Progress progress_;

@@ -15,10 +15,10 @@
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
 #include "common/text/display.h"
-#include "launcher/ctl/ctl_ask.h"
 #include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ctl_query.h"
 #include "launcher/ctl/ctl_text.h"
-#include "launcher/ctl/ras_ask.h"
+#include "launcher/ctl/ras_query.h"
 #include "launcher/ctl/ras_report.h"
 #include "launcher/options/read_options.h"
 #include "launcher/watch/debug.h"
@@ -51,7 +51,7 @@ Result<std::string> read_token(const CtlOptions& options, const Environment& env
 }
 
 // "alice@head", as a contact for users if their run is ended.
-std::string who_asks() {
+std::string requester() {
   const passwd* user = ::getpwuid(::geteuid());
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -66,13 +66,13 @@ Command command_of(const CtlOptions& options) {
   const std::string because = options.reason.empty() ? "" : ": " + options.reason;
   if (options.verb == Verb::kDrain) {
     command.verb = Command::Verb::kDrain;
-    command.reason = "drained by " + who_asks() + because;
+    command.reason = "drained by " + requester() + because;
   } else if (options.verb == Verb::kCancel) {
     command.verb = Command::Verb::kCancel;
-    command.reason = "cancelled by " + who_asks() + because;
+    command.reason = "cancelled by " + requester() + because;
   } else if (options.verb == Verb::kResize) {
     command.verb = Command::Verb::kResize;
-    command.reason = "requested by " + who_asks() + because;
+    command.reason = "requested by " + requester() + because;
   } else if (options.verb == Verb::kReport) {
     command.verb = Command::Verb::kReport;
   } else if (options.verb == Verb::kHistory) {
@@ -102,7 +102,7 @@ Result<std::string> shown(const CtlOptions& options, const std::string& answer) 
 }
 
 Result<std::string> ras_shown(const CtlOptions& options, const Endpoint& at) {
-  const auto answer = ask_ras(at, options.ras_limit);
+  const auto answer = query_ras(at, options.ras_limit);
   if (!answer) return answer.error();
   if (!answer->is_json && options.json) {
     return Failure{Errc::kNotFound,
@@ -209,19 +209,19 @@ constexpr OwnVerb kOwnVerbs[] = {{Verb::kRas, show_ras},
                                  {Verb::kReport, show_own_report},
                                  {Verb::kHistory, show_own_history}};
 
-Result<void> ask_daemon(const CtlOptions& options, const Environment& environment) {
+Result<void> query_daemon(const CtlOptions& options, const Environment& environment) {
   const auto token = read_token(options, environment);
   if (!token) return token.error();
   if (options.verb == Verb::kTop) {
     return show_top(options, [&](boost::asio::io_context& io, const OnStatus& handler) {
-      return async_ask(io, options.endpoint, *token, command_of(options),
-                       [handler](Result<std::string> answer) {
-                         if (!answer) return handler(answer.error());
-                         handler(rendezvous::decode_status(*answer));
-                       });
+      return async_query(io, options.endpoint, *token, command_of(options),
+                         [handler](Result<std::string> answer) {
+                           if (!answer) return handler(answer.error());
+                           handler(rendezvous::decode_status(*answer));
+                         });
     });
   }
-  const auto answer = ask(options.endpoint, *token, command_of(options));
+  const auto answer = query(options.endpoint, *token, command_of(options));
   if (!answer) return answer.error();
   const auto text = shown(options, *answer);
   if (!text) return text.error();
@@ -231,15 +231,15 @@ Result<void> ask_daemon(const CtlOptions& options, const Environment& environmen
 }
 
 Result<void> carry_out(const CtlOptions& options, const Environment& environment) {
-  if (options.asks_daemon && options.own_first) {
+  if (options.queries_daemon && options.own_first) {
     DDPRUN_ASSERT(options.verb == Verb::kReport);
     const auto own = show_own_report(options);
     if (own) return own;
-    const auto asked = ask_daemon(options, environment);
-    if (asked) return asked;
-    return Failure{Errc::kNotFound, own.error().context + "; and " + asked.error().context};
+    const auto answered = query_daemon(options, environment);
+    if (answered) return answered;
+    return Failure{Errc::kNotFound, own.error().context + "; and " + answered.error().context};
   }
-  if (options.asks_daemon) return ask_daemon(options, environment);
+  if (options.queries_daemon) return query_daemon(options, environment);
   for (const OwnVerb& own : kOwnVerbs) {
     if (own.verb == options.verb) return own.show(options);
   }

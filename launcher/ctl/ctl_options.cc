@@ -286,7 +286,7 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
                                options.verb == kDebug ||
                                (options.verb == kHistory && texts.endpoint.empty()) ||
                                (options.verb == kTop && given_endpoint(texts, environment).empty());
-  options.asks_daemon = !of_this_machine && options.verb != kRas;
+  options.queries_daemon = !of_this_machine && options.verb != kRas;
   options.own_first = options.verb == kReport && texts.endpoint.empty();
   if (of_this_machine) return CtlOutcome(std::move(options));
   if (options.verb == kRas) {
@@ -295,7 +295,7 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
   }
   if (const auto failure = resolve(texts, environment, options)) {
     if (!options.own_first) return *failure;
-    options.asks_daemon = false;  // Without a token, this machine's history is left.
+    options.queries_daemon = false;  // Without a token, this machine's history is left.
   }
   return CtlOutcome(std::move(options));
 }

@@ -40,7 +40,7 @@ struct CtlOptions {
   bool follow = false;           // kLogs: continue until the run ends.
   bool once = false;             // kTop.
   Milliseconds interval{2'000};  // kTop.
-  bool asks_daemon = true;       // Else this machine's records of this user's runs.
+  bool queries_daemon = true;    // Else this machine's records of this user's runs.
   bool own_first = false;        // kReport: a run of this machine's history, then the daemon.
   std::string html_file;         // kReport: the page; empty: prints the account.
   Endpoint endpoint;

@@ -1,4 +1,4 @@
-// Part of ras_ask.h: the RAS addresses of the jobs of this machine, from their workers'
+// Part of ras_query.h: the RAS addresses of the jobs of this machine, from their workers'
 // environment.
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <system_error>
 #include <tuple>
 
-#include "launcher/ctl/ras_ask.h"
+#include "launcher/ctl/ras_query.h"
 #include "launcher/watch/stacks.h"
 
 namespace ddprun::launcher {

@@ -168,16 +168,16 @@ void add_counts(const RasCommunicator& communicator, std::vector<std::string>& l
 void add_states(const RasCommunicator& communicator, std::vector<std::string>& lines) {
   for (const RasRank& rank : communicator.ranks) {
     std::string text;
-    const auto say = [&](const std::string& what) { text += (text.empty() ? " " : ", ") + what; };
-    if (rank.init_state == kInProgress) say("is still joining");
+    const auto add = [&](const std::string& what) { text += (text.empty() ? " " : ", ") + what; };
+    if (rank.init_state == kInProgress) add("is still joining");
     if (rank.init_state != kSuccess && rank.init_state != kInProgress) {
-      say("has not joined: " + error_text(rank.init_state));
+      add("has not joined: " + error_text(rank.init_state));
     }
     if (rank.async_error != kSuccess && rank.async_error != kInProgress) {
-      say("has " + error_text(rank.async_error));
+      add("has " + error_text(rank.async_error));
     }
-    if (rank.aborting) say("aborts");
-    if (rank.finalizing || rank.destroying) say("leaves");
+    if (rank.aborting) add("aborts");
+    if (rank.finalizing || rank.destroying) add("leaves");
     if (!text.empty()) lines.push_back(who(rank.who) + text);
   }
 }

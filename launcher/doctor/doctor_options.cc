@@ -96,7 +96,7 @@ Result<DoctorOutcome> parse_doctor(int argc, const char* const* argv) {
 }
 
 std::vector<std::string> far_end_argv(const DoctorOptions& options) {
-  std::vector<std::string> argv = {"ddprun", std::string(kDoctorWord), "--far-end",
+  std::vector<std::string> argv = {"ddprun", std::string(kDoctorCommand), "--far-end",
                                    "--nproc-per-node", to_string(options.workers)};
   if (!options.program.empty()) argv.insert(argv.end(), {"--", options.program});
   return argv;

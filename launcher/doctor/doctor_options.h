@@ -13,7 +13,7 @@
 
 namespace ddprun::launcher {
 
-inline constexpr std::string_view kDoctorWord = "doctor";  // ddprun's first argument.
+inline constexpr std::string_view kDoctorCommand = "doctor";  // ddprun's first argument.
 
 enum class Colour { kAuto, kAlways, kNever };
 

@@ -72,7 +72,7 @@ void read_memory_cells(const Nvml& nvml, Nvml::Device device, Facts& gpu) {
 
 void read_clocks(const Nvml& nvml, Nvml::Device device, Facts& gpu) {
   const auto reasons =
-      nvml.ask<unsigned long long>("nvmlDeviceGetCurrentClocksThrottleReasons", device);
+      nvml.query<unsigned long long>("nvmlDeviceGetCurrentClocksThrottleReasons", device);
   if (reasons) gpu.set(fact::kGpuThrottle, static_cast<std::int64_t>(*reasons));
   const auto celsius =
       nvml.find<int (*)(Nvml::Device, unsigned, unsigned*)>("nvmlDeviceGetTemperature");
@@ -83,8 +83,8 @@ void read_clocks(const Nvml& nvml, Nvml::Device device, Facts& gpu) {
 }
 
 void read_wires(const Nvml& nvml, Nvml::Device device, Facts& gpu) {
-  set(gpu, fact::kGpuWidth, nvml.ask<unsigned>("nvmlDeviceGetCurrPcieLinkWidth", device));
-  set(gpu, fact::kGpuWidthMax, nvml.ask<unsigned>("nvmlDeviceGetMaxPcieLinkWidth", device));
+  set(gpu, fact::kGpuWidth, nvml.query<unsigned>("nvmlDeviceGetCurrPcieLinkWidth", device));
+  set(gpu, fact::kGpuWidthMax, nvml.query<unsigned>("nvmlDeviceGetMaxPcieLinkWidth", device));
   const auto state =
       nvml.find<int (*)(Nvml::Device, unsigned, unsigned*)>("nvmlDeviceGetNvLinkState");
   std::int64_t up = 0, down = 0;
@@ -98,11 +98,11 @@ void read_wires(const Nvml& nvml, Nvml::Device device, Facts& gpu) {
 }
 
 void read_use(const Nvml& nvml, Nvml::Device device, Facts& gpu) {
-  if (const auto memory = nvml.ask<Nvml::MemoryInfo>("nvmlDeviceGetMemoryInfo", device)) {
+  if (const auto memory = nvml.query<Nvml::MemoryInfo>("nvmlDeviceGetMemoryInfo", device)) {
     gpu.set(fact::kGpuMemory, static_cast<std::int64_t>(memory->total));
     gpu.set(fact::kGpuMemoryUsed, static_cast<std::int64_t>(memory->used));
   }
-  set(gpu, fact::kGpuMode, nvml.ask<unsigned>("nvmlDeviceGetComputeMode", device));
+  set(gpu, fact::kGpuMode, nvml.query<unsigned>("nvmlDeviceGetComputeMode", device));
   const auto processes = nvml.find<int (*)(Nvml::Device, unsigned*, Nvml::ProcessInfo*)>(
       "nvmlDeviceGetComputeRunningProcesses_v3");
   std::vector<Nvml::ProcessInfo> found(kHoldersMax);

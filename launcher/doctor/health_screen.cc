@@ -9,27 +9,27 @@
 namespace ddprun::doctor {
 namespace {
 
-struct Look {
+struct StatusStyle {
   const char* glyph;
   const char* ascii;
   const char* colour;
 };
 
 // By Status; the palette of all screens.
-constexpr std::array<Look, 5> kLooks = {
+constexpr std::array<StatusStyle, 5> kStyles = {
     {{"✓", "+", "32"}, {"–", "-", "90"}, {"▲", "!", "33"}, {"?", "?", "33"}, {"✗", "x", "31"}}};
 constexpr std::size_t kNameWidth = 16, kValueWidth = 20, kCellMax = 24;
 constexpr std::string_view kGroups[] = {"MACHINE", "GPU", "NETWORK"};
 
-const Look& look_of(Status status) { return kLooks[static_cast<std::size_t>(status)]; }
+const StatusStyle& style_of(Status status) { return kStyles[static_cast<std::size_t>(status)]; }
 
 class Painter {
  public:
   explicit Painter(const Style& style) : style_(style) {}
 
   std::string glyph(Status status) const {
-    const Look& look = look_of(status);
-    return paint(style_.utf8 ? look.glyph : look.ascii, look.colour);
+    const StatusStyle& appearance = style_of(status);
+    return paint(style_.utf8 ? appearance.glyph : appearance.ascii, appearance.colour);
   }
   std::string paint(const std::string& text, const char* sgr) const {
     if (!style_.colours || text.empty()) return text;
@@ -130,7 +130,7 @@ std::string cells_text(const Row& row, const std::vector<std::size_t>& widths,
     if (value.empty()) value = painter.style().utf8 ? "–" : "-";
     const std::string shown = fitted(value, widths[i]);
     const bool bad = cell.status > Status::kSkipped;
-    text += (bad ? painter.paint(shown, look_of(cell.status).colour) : shown) + "  ";
+    text += (bad ? painter.paint(shown, style_of(cell.status).colour) : shown) + "  ";
   }
   return text;
 }
@@ -187,7 +187,7 @@ std::string summary(const HealthReport& report, const Painter& painter) {
     const int count = counts[status];
     if (count == 0) return;
     const std::string words = std::to_string(count) + (count == 1 ? one : many);
-    text += (text.empty() ? "" : ", ") + painter.paint(words, look_of(status).colour);
+    text += (text.empty() ? "" : ", ") + painter.paint(words, style_of(status).colour);
   };
   add(Status::kFail, " to cure", " to cure");
   add(Status::kWarn, " warning", " warnings");

@@ -229,15 +229,15 @@ void Visit::wait_for_answers(Milliseconds limit) {
 void Visit::compare_clock(HostCheck& check) {
   std::optional<double> doubt;
   for (int round = 0; round < kClockRounds && check.is_well(); ++round) {
-    const std::int64_t asked = doctor::wall_ns();
+    const std::int64_t sent = doctor::wall_ns();
     check.request({.kind = Kind::kClock});
     wait_for_answers(kClockLimit);
     const std::int64_t answered = doctor::wall_ns();
     const auto there = check.facts().get(fact::kWallNs);
-    const double half = static_cast<double>(answered - asked) / 2e6;
+    const double half = static_cast<double>(answered - sent) / 2e6;
     if (!there || (doubt && half >= *doubt)) continue;
     doubt = half;
-    check.facts().set(fact::kClockOffsetMs, static_cast<double>(*there - asked) / 1e6 - half);
+    check.facts().set(fact::kClockOffsetMs, static_cast<double>(*there - sent) / 1e6 - half);
     check.facts().set(fact::kClockDoubtMs, half);
   }
 }

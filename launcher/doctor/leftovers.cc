@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr int kAncestorsMax = 256;                 // Of a process.
-constexpr int kLookAgainMs = 300;                  // An agent kills its workers long before.
+constexpr int kCheckAgainMs = 300;                 // An agent kills its workers long before.
 constexpr std::size_t kListedMax = 8;              // More would not be read.
 constexpr std::string_view kMark = "DDPRUN_JOB=";  // Set for all processes of a run.
 
@@ -74,7 +74,7 @@ std::vector<int> orphans() {
 void find_processes(Facts& facts) {
   std::vector<int> left = orphans();
   if (left.empty()) return;
-  ::poll(nullptr, 0, kLookAgainMs);
+  ::poll(nullptr, 0, kCheckAgainMs);
   const std::vector<int> again = orphans();
   for (const int pid : left) {
     const agent::ProcStat stat = agent::read_proc_stat(pid);

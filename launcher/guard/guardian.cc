@@ -65,11 +65,11 @@ class Guardian {
   void kill_agent_cgroup(int pid);
   std::optional<TimePoint> next_deadline() const;
   bool any(bool agents) const;
-  bool knows(int pid) const;
+  bool owns(int pid) const;
 
   const GuardianPlan& plan_;
   GuardianSignals signals_;
-  InterruptCounter impatience_;
+  InterruptCounter interrupts_;
   Keeper keeper_;
   RespawnBudget keeper_budget_;
   std::optional<TimePoint> keeper_at_;  // When the next is started, if one was killed.
@@ -88,7 +88,7 @@ bool Guardian::any(bool agents) const {
   });
 }
 
-bool Guardian::knows(int pid) const {
+bool Guardian::owns(int pid) const {
   if (pid == keeper_.pid()) return true;
   return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
     return child.process && child.process->pid == pid;
@@ -146,7 +146,7 @@ void Guardian::keeper_ended() {
   keeper_at_ = keeper_budget_.died(Clock::now());
   log::warning(keeper_killed(keeper_.pid(), keeper_at_.has_value()));
   keeper_.wait();
-  agent::reap_unknown_children([this](int pid) { return knows(pid); });
+  agent::reap_unknown_children([this](int pid) { return owns(pid); });
 }
 
 void Guardian::start_due() {
@@ -202,9 +202,9 @@ void Guardian::handle_signals() {
     const auto [signal, origin] = signals_.next();
     if (signal == 0) return;
     if (signal == SIGCHLD) {
-      const int known = agent::reap_unknown_children([this](int pid) { return knows(pid); });
+      const int known = agent::reap_unknown_children([this](int pid) { return owns(pid); });
       if (known != 0 && known == keeper_.pid()) keeper_ended();
-    } else if (impatience_.signalled(signal, origin)) {
+    } else if (interrupts_.signalled(signal, origin)) {
       interrupt_again();
     } else {
       signal_agents(children_, signal);
@@ -300,7 +300,7 @@ void Guardian::kill_all() {
 }
 
 void Guardian::kill_strays() {
-  const auto report = agent::kill_unknown_children([this](int pid) { return knows(pid); });
+  const auto report = agent::kill_unknown_children([this](int pid) { return owns(pid); });
   for (const std::string& process : report.stuck) {
     log::warning("a process left behind survives SIGKILL: " + process);
   }

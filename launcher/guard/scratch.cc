@@ -19,8 +19,8 @@ constexpr mode_t kOwnerOnly = 0700;
 constexpr const char* kInMemory = "/dev/shm";
 
 void warn_of_memory(const Failure& why) {
-  static bool said = false;
-  if (std::exchange(said, true)) return;
+  static bool reported = false;
+  if (std::exchange(reported, true)) return;
   log::warning(to_string(why) + "; temporary files are in " + kInMemory + " instead");
 }
 

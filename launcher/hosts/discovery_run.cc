@@ -306,7 +306,7 @@ int guard_discovery(const Meeting& meeting, const HostedEndpoint* endpoint) {
   guardian.prepare = [&]() -> Result<void> {
     if (endpoint) {
       if (const auto made = state.make(); !made) return made.error();
-      const bool verbose = meeting.options.talk == Talk::kVerbose;
+      const bool verbose = meeting.options.verbosity == Verbosity::kVerbose;
       guardian.children.push_back(daemon_child(*endpoint, state.path(), verbose));
     }
     guardian.children.push_back({.name = "the process that has the nodes",

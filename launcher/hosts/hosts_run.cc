@@ -26,7 +26,7 @@ using State = RemoteNode::State;
 constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the connection alone.
 constexpr Milliseconds kGoodbyeLimit = 5s;   // For far ends that never got orders.
 constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
-constexpr int kImpatientMax = 2;  // After so many signals in vain, the nodes end by themselves.
+constexpr int kUrgentSignalsMax = 2;  // After so many signals in vain, the nodes end by themselves.
 
 // Decides once when the hosts have answered or failed, gives orders to those that are ready, and
 // ends as their nodes end.
@@ -59,8 +59,8 @@ class HostsRun {
   TimePoint connect_until_ = Clock::now() + kConnectLimit;
   std::optional<TimePoint> kill_at_;
   bool decided_ = false;
-  InterruptCounter impatience_;
-  int impatient_ = 0;            // Signals that meant "now".
+  InterruptCounter interrupts_;
+  int urgent_signals_ = 0;       // Signals that meant "now".
   std::optional<int> own_code_;  // This process ended the run.
   int first_code_ = 0;           // Of the first node that failed.
 };
@@ -150,9 +150,9 @@ void HostsRun::order_all(const std::vector<SshNode*>& ready) {
 void HostsRun::forward(ReceivedSignal received) {
   const int signal = received.signal;
   const bool ends = signal != SIGUSR1 && signal != SIGUSR2;
-  const bool now = impatience_.signalled(signal, received.origin);
-  if (now) ++impatient_;
-  if (ends && (impatient_ >= kImpatientMax || !decided_)) {
+  const bool now = interrupts_.signalled(signal, received.origin);
+  if (now) ++urgent_signals_;
+  if (ends && (urgent_signals_ >= kUrgentSignalsMax || !decided_)) {
     own_code_ = exit_code_of_signal(signal);
     return fleet_.kill();
   }

@@ -13,8 +13,8 @@ constexpr std::size_t kWordsMax = 2'000;
 constexpr std::size_t kLineMax = 300;
 
 struct Known {
-  std::string_view said;   // Message of OpenSSH's ssh; the first match counts.
-  std::string_view means;  // Behind the host's name.
+  std::string_view message;  // Message of OpenSSH's ssh; the first match counts.
+  std::string_view means;    // Behind the host's name.
 };
 
 constexpr Known kKnown[] = {
@@ -77,7 +77,7 @@ void RemoteNode::on_end(int exit_code) {
 
 std::string RemoteNode::why_ssh_failed() const {
   for (const Known& known : kKnown) {
-    if (last_words_.find(known.said) == std::string::npos) continue;
+    if (last_words_.find(known.message) == std::string::npos) continue;
     return host_ + std::string(known.means) + " (" + last_words_ + ")";
   }
   return "ssh to " + host_ + " failed: " +
@@ -89,14 +89,15 @@ std::string RemoteNode::why_ssh_failed() const {
 std::string RemoteNode::why() const {
   if (was_lost()) return "the connection to " + host_ + " broke: " + std::to_string(ssh_code_);
   const std::string& words = last_words_.empty() && !was_ready_ ? greeting_ : last_words_;
-  const std::string said = words.empty() ? "" : ": " + words;
-  if (was_ready_) return "ddprun on " + host_ + " ended before it was given anything to do" + said;
+  const std::string message = words.empty() ? "" : ": " + words;
+  if (was_ready_)
+    return "ddprun on " + host_ + " ended before it was given anything to do" + message;
   if (ssh_code_ == kSshFailed) return why_ssh_failed();
   if (ssh_code_ == kExitCannotStart) {
     return "ddprun is not installed on " + host_ + ": neither " + program_ +
            " nor in the PATH that ssh gives there";
   }
-  return "ddprun did not start on " + host_ + " (code " + std::to_string(ssh_code_) + ")" + said;
+  return "ddprun did not start on " + host_ + " (code " + std::to_string(ssh_code_) + ")" + message;
 }
 
 }  // namespace ddprun::launcher

@@ -150,7 +150,7 @@ Result<Allocation> read_kubernetes(const Options& options, const Environment& en
 }
 
 // Whether flags exclude the scheduler, or leave nothing to read from it.
-bool is_said(const Options& options) {
+bool is_given(const Options& options) {
   if (options.standalone || options.local_nodes || !options.hosts.empty() ||
       !options.host_discovery.empty()) {
     return true;
@@ -173,7 +173,7 @@ Result<std::optional<Allocation>> read_allocation(const Options& options,
     return std::optional(std::move(*found));
   };
   if (is_indexed_job(options, environment)) return some(read_kubernetes(options, environment));
-  if (is_said(options)) return std::optional<Allocation>();
+  if (is_given(options)) return std::optional<Allocation>();
   // mpirun inside a Slurm job may have been started by srun: the launcher nearest to us counts.
   if (!value_of(environment, "OMPI_COMM_WORLD_SIZE").empty())
     return some(read_open_mpi(environment));
@@ -206,14 +206,14 @@ std::string forgotten_srun(const Options& options, const Environment& environmen
   const auto nodes = environment.find("SLURM_JOB_NUM_NODES");
   if (nodes == environment.end() || in_task_step(environment)) return "";
   const Result<int> number = parse_integer(nodes->second, 2, kNodesMax);
-  if (!number || is_said(options) || options.nnodes) return "";
+  if (!number || is_given(options) || options.nnodes) return "";
   return "this Slurm job has " + nodes->second +
          " nodes, and only this one is used; for all of them: srun --ntasks-per-node=1 ddprun ...";
 }
 
 }  // namespace
 
-Result<Surroundings> look_around(const Options& options, const Environment& environment) {
+Result<Surroundings> read_surroundings(const Options& options, const Environment& environment) {
   auto found = read_allocation(options, environment);
   if (!found) return found.error();
   Surroundings around{std::move(*found), forgotten_srun(options, environment)};

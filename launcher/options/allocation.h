@@ -35,7 +35,7 @@ struct Surroundings {
 };
 
 // A failure is a whole sentence: what is wrong in the way the scheduler started us, and the cure.
-Result<Surroundings> look_around(const Options& options, const Environment& environment);
+Result<Surroundings> read_surroundings(const Options& options, const Environment& environment);
 
 // What the scheduler has started together with this ddprun, and may end when the first of it ends
 // (srun --wait, srun --kill-on-bad-exit, mpirun): a name that is the same for all of it, whatever

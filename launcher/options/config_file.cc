@@ -37,7 +37,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-bool is_said_elsewhere(const Environment& environment, const std::string& flag) {
+bool is_given_elsewhere(const Environment& environment, const std::string& flag) {
   if (!value_of(environment, pet_variable(flag)).empty()) return true;
   return std::any_of(std::begin(kSameAs), std::end(kSameAs), [&](const SameAs& same) {
     return same.flag == flag && !value_of(environment, same.variable).empty();
@@ -126,7 +126,7 @@ Result<Config> read_config_file(const std::string& path, const Environment& envi
 Environment with_config(Environment environment, const Config& config) {
   const Environment given = environment;
   for (const auto& [flag, entry] : config.entries) {
-    if (!is_said_elsewhere(given, flag)) environment[pet_variable(flag)] = entry.value;
+    if (!is_given_elsewhere(given, flag)) environment[pet_variable(flag)] = entry.value;
   }
   return environment;
 }
@@ -135,7 +135,7 @@ std::string explained(const std::string& error, const Config& config,
                       const Environment& environment) {
   for (const auto& [flag, entry] : config.entries) {
     const std::string variable = pet_variable(flag);
-    if (is_said_elsewhere(environment, flag) || !error.starts_with(variable + " ")) continue;
+    if (is_given_elsewhere(environment, flag) || !error.starts_with(variable + " ")) continue;
     return config.file + ":" + std::to_string(entry.line) + ": " + flag +
            error.substr(variable.size());
   }

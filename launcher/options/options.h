@@ -103,7 +103,7 @@ struct RdzvConf {
   bool operator==(const RdzvConf&) const = default;
 };
 
-enum class Talk {
+enum class Verbosity {
   kQuiet,    // Warnings and errors.
   kNormal,   // Also what is being waited for.
   kVerbose,  // Also every decision.
@@ -187,7 +187,7 @@ struct Options {
   bool fold_lines = false;
   bool report = false;  // At the end, print where the time of this node's ranks was spent.
   std::optional<std::string> report_html;  // For all ranks, as a page.
-  Talk talk = Talk::kNormal;
+  Verbosity verbosity = Verbosity::kNormal;
   Preflight preflight = Preflight::kOff;
   bool dry_run = false;
 };

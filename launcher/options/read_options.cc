@@ -579,8 +579,8 @@ void read_output(Reader& reader, Options& options) {
               one_of<Handler>({{"null", Handler::kNull},
                                {"console", Handler::kConsole},
                                {"dynamic_rendezvous", Handler::kNull}}));
-  if (quiet) options.talk = Talk::kQuiet;
-  if (verbose || (events == Handler::kConsole && !quiet)) options.talk = Talk::kVerbose;
+  if (quiet) options.verbosity = Verbosity::kQuiet;
+  if (verbose || (events == Handler::kConsole && !quiet)) options.verbosity = Verbosity::kVerbose;
   reader.read_switch("report", options.report);
   reader.read("report-html", options.report_html, any_text);
   reader.read_switch("dry-run", options.dry_run);

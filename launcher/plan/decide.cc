@@ -11,7 +11,7 @@
 
 #include "agent/node/command.h"
 #include "agent/placement/worker_count.h"
-#include "agent/workers/birth.h"
+#include "agent/workers/child_start.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"

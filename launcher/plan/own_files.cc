@@ -23,8 +23,8 @@ constexpr std::size_t kLongestName = 254;
 }  // namespace
 
 NcclProfilePlan plan_nccl_profile(const Environment& environment, const std::string& plugin) {
-  const std::string asked = value_of(environment, "DDPRUN_NCCL_PROFILE");
-  if (asked.empty() || asked == "0") return {};
+  const std::string requested = value_of(environment, "DDPRUN_NCCL_PROFILE");
+  if (requested.empty() || requested == "0") return {};
   const std::string ignored = ": there will be no profile, though DDPRUN_NCCL_PROFILE is set";
   const std::string other = value_of(environment, kNcclPluginVariable);
   if (!other.empty()) {
@@ -41,7 +41,7 @@ NcclProfilePlan plan_nccl_profile(const Environment& environment, const std::str
 
 namespace {
 
-bool asks_for_stalls(const Options& options) {
+bool wants_stall_watch(const Options& options) {
   const bool given = std::any_of(options.given.begin(), options.given.end(),
                                  [](const GivenOption& o) { return o.flag == "--on-stall"; });
   return given && options.stalls.on_stall != agent::OnStall::kOff;
@@ -53,14 +53,14 @@ PythonWatch plan_python_watch(const Options& options, const Environment& environ
                               const std::string& folder) {
   const bool times = options.report || options.report_html;
   const bool may_watch = value_of(environment, kPythonWatchVariable) != "0";
-  const bool watches = may_watch && (times || asks_for_stalls(options));
+  const bool watches = may_watch && (times || wants_stall_watch(options));
   if (folder.empty() || (!watches && options.preload.empty())) return {};
   const std::string path = value_of(environment, kPythonPathVariable);
   PythonWatch plan{.python_path = path.empty() ? folder : folder + ":" + path,
                    .preload = options.preload};
   if (!watches) return plan;
   plan.watch = times ? "times" : "phases";
-  plan.may_ask = asks_for_stalls(options);
+  plan.may_query = wants_stall_watch(options);
   return plan;
 }
 

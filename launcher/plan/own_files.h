@@ -42,7 +42,7 @@ constexpr const char* kPythonStartupFile = "python/sitecustomize.py";
 struct PythonWatch {
   std::string watch = {};        // kPythonWatchVariable; empty: unchanged.
   std::string python_path = {};  // kPythonPathVariable, with our folder first.
-  bool may_ask = false;          // Agents may query ranks for their stacks.
+  bool may_query = false;        // Agents may query ranks for their stacks.
   std::string preload = {};      // AgentOptions::preload.
 };
 

@@ -162,7 +162,7 @@ void choose_ports(const Options& options, RendezvousPlan& plan) {
 }
 
 // Port 0 of an endpoint on this machine is torchrun's way to request a run alone, with any port.
-bool asks_for_any_port_here(const Options& options) {
+bool wants_any_port_here(const Options& options) {
   return options.rdzv_endpoint && options.rdzv_endpoint->port == std::uint16_t{0} &&
          is_loopback(options.rdzv_endpoint->host);
 }
@@ -170,7 +170,7 @@ bool asks_for_any_port_here(const Options& options) {
 bool runs_alone(const Options& options, const RendezvousPlan& plan) {
   if (options.standalone) return true;
   if (plan.others_may_come || plan.local_nodes > 1) return false;
-  return !options.rdzv_endpoint || asks_for_any_port_here(options);
+  return !options.rdzv_endpoint || wants_any_port_here(options);
 }
 
 std::optional<Failure> cannot_host(const Options& options, const MachineFacts& facts) {

@@ -9,7 +9,7 @@
 
 #include "agent/node/command.h"
 #include "agent/process/cgroup.h"
-#include "agent/workers/birth.h"
+#include "agent/workers/child_start.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
@@ -18,6 +18,7 @@
 #include "common/system/user_file.h"
 #include "common/text/words.h"
 #include "launcher/guard/keeper.h"
+#include "launcher/guard/scratch.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
 #include "launcher/plan/facts.h"
@@ -26,16 +27,15 @@
 #include "launcher/run/node.h"
 #include "launcher/run/preflight.h"
 #include "launcher/run/report.h"
-#include "launcher/guard/scratch.h"
 
 namespace ddprun::launcher {
 namespace {
 
-log::Level log_level(Talk talk) {
-  switch (talk) {
-    case Talk::kQuiet: return log::Level::kWarning;
-    case Talk::kNormal: return log::Level::kInfo;
-    case Talk::kVerbose: return log::Level::kDebug;
+log::Level log_level(Verbosity verbosity) {
+  switch (verbosity) {
+    case Verbosity::kQuiet: return log::Level::kWarning;
+    case Verbosity::kNormal: return log::Level::kInfo;
+    case Verbosity::kVerbose: return log::Level::kDebug;
   }
   return log::Level::kInfo;
 }
@@ -44,7 +44,7 @@ log::Level log_level(Talk talk) {
 
 void start_log(const std::string& name, const Options& options) {
   const bool json = options.log_format == agent::LineFormat::kJson;
-  log::start(name, log_level(options.talk), json ? log::Format::kJson : log::Format::kText);
+  log::start(name, log_level(options.verbosity), json ? log::Format::kJson : log::Format::kText);
 }
 
 int fail(const Failure& failure) {
@@ -97,13 +97,13 @@ void watch_python(NodeContext& context, const Environment& environment) {
   const std::string file = own_file(kPythonStartupFile);
   const std::string folder = file.substr(0, file.rfind('/'));
   const PythonWatch plan = plan_python_watch(context.options, environment, folder);
-  context.asks_ranks = plan.may_ask;
+  context.queries_ranks = plan.may_query;
   context.preload = plan.preload;
   if (!plan.watch.empty()) ::setenv(kPythonWatchVariable, plan.watch.c_str(), 1);
   if (!plan.python_path.empty()) ::setenv(kPythonPathVariable, plan.python_path.c_str(), 1);
 }
 
-void say_how_to_join(const NodeContext& context) {
+void print_how_to_join(const NodeContext& context) {
   if (context.plan.mode != RendezvousPlan::Mode::kHost || !context.plan.others_may_come) return;
   if (!context.options.scheduler.empty()) return;  // The scheduler starts the others itself.
   const std::string who = context.plan.nnodes.max > 2 ? "each other node" : "the other node";
@@ -193,7 +193,7 @@ struct GuardedRun {
 
 std::vector<GuardedChild> children_of(const GuardedRun& run) {
   const NodeContext& context = run.context;
-  const bool verbose = context.options.talk == Talk::kVerbose;
+  const bool verbose = context.options.verbosity == Verbosity::kVerbose;
   std::vector<GuardedChild> children;
   if (run.companion) children.push_back(*run.companion);
   if (run.endpoint) {
@@ -215,7 +215,7 @@ void tidy_up(GuardedRun& run) {
 }
 
 // Reports in place of the first agent, which was killed and reports for the run.
-void speak_for_killed(GuardedRun& run, const AgentKilled& killed) {
+void report_killed(GuardedRun& run, const AgentKilled& killed) {
   if (killed.agent.name != agent_name(run.context, 0)) return;
   using Kind = rendezvous::Verdict::Kind;
   const Kind kind = killed.by_us ? Kind::kInterrupted : Kind::kAgentKilled;
@@ -271,7 +271,7 @@ Result<int> guard_run(GuardedRun run) {
   guardian.started = [&] { run.kept = remember_start(context); };
   guardian.signalled = [&](int signal) { remember_signal(run.kept, context.options, signal); };
   guardian.tidy_up = [&] { tidy_up(run); };
-  guardian.on_agent_killed = [&](const AgentKilled& killed) { speak_for_killed(run, killed); };
+  guardian.on_agent_killed = [&](const AgentKilled& killed) { report_killed(run, killed); };
   guardian.ended = [&](int status) { remember_end(run.kept, context, status); };
   return guard(guardian);
 }
@@ -295,7 +295,7 @@ Result<int> launch(Options options, const Environment& environment,
   context.token = *token;
   const auto endpoint = hosted_endpoint(context);
   if (!endpoint) return endpoint.error();
-  say_how_to_join(context);
+  print_how_to_join(context);
   return guard_run({context, endpoint->get(), std::move(companion)});
 }
 

@@ -201,8 +201,8 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.job = context.job;
   node.preload = context.preload;
   node.files = agent_files(context, index);
-  node.speaks_for_run = index == 0;
-  node.status_line = options.talk != Talk::kQuiet;
+  node.reports_for_run = index == 0;
+  node.status_line = options.verbosity != Verbosity::kQuiet;
   if (!context.watch_folder.empty()) node.typed = command_text(options);
   node.hint = [program = options.program,
                arguments = options.program_arguments](const std::string& last_words) {
@@ -250,10 +250,10 @@ Result<void> make_folders(RunFolders& folders, NodeContext& context, bool hosts)
     const auto made = folders.report.make();
     if (!made) log::warning(to_string(made.error()) + "; there will be no report");
     context.report_folder = folders.report.path();
-    const bool tells_ranks = made && context.options.report;
-    if (tells_ranks) ::setenv(kReportVariable, context.report_folder.c_str(), 1);
+    const bool exports_folder = made && context.options.report;
+    if (exports_folder) ::setenv(kReportVariable, context.report_folder.c_str(), 1);
   }
-  if (context.asks_ranks && folders.ranks.make()) context.ranks_folder = folders.ranks.path();
+  if (context.queries_ranks && folders.ranks.make()) context.ranks_folder = folders.ranks.path();
   make_files_folder(folders.files, context);
   return {};
 }

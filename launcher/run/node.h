@@ -17,7 +17,7 @@ struct NodeContext : LaunchPlan {
   std::string started_utc = {};
   std::string report_folder = {};  // For the input of --report and --report-html.
   std::string watch_folder = {};   // For watchers and for the history; empty: neither.
-  bool asks_ranks = false;         // For their stacks; PyTorch programs answer.
+  bool queries_ranks = false;      // For their stacks; PyTorch programs answer.
   std::string ranks_folder = {};   // Where ranks listen; empty: they are not queried.
   std::string preload = {};        // AgentOptions::preload.
   agent::LaunchedJob job = {};

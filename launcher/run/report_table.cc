@@ -75,7 +75,7 @@ std::string fitted_rows(const LedgerTotals& ledger, std::size_t width) {
 
 std::string ledger_text(const LedgerTotals& ledger, std::size_t width) {
   if (ledger.in_run().count() == 0) return "";
-  const std::string goodput = ledger.knows_goodput()
+  const std::string goodput = ledger.has_goodput()
                                   ? "goodput " + percent_text(ledger.goodput()) + " of "
                                   : "goodput not known: no rank reported steps; ";
   const std::string first = goodput + rank_time_text(ledger.in_run()) +
@@ -285,13 +285,13 @@ std::vector<RankTime::Late> read_late(const nlohmann::json& list) {
 
 // All ranks have seen the same windows; one that ended early has seen fewer.
 std::vector<std::string> late_lines(const std::vector<RankTime>& ranks) {
-  const auto knows = std::max_element(
+  const auto most = std::max_element(
       ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.window_steps < b.window_steps; });
   std::vector<std::string> lines;
-  for (const RankTime::Late& late : knows->late) {
+  for (const RankTime::Late& late : most->late) {
     char line[160];
     std::snprintf(line, sizeof line, "rank %d was last in %lld of %lld steps, %.1f ms each, in ",
-                  late.rank, late.steps, knows->window_steps,
+                  late.rank, late.steps, most->window_steps,
                   1e3 * late.seconds / static_cast<double>(late.steps));
     lines.push_back(line + late.phase);
   }

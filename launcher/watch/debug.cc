@@ -48,7 +48,7 @@ Result<Handlers> handlers_of(const std::string& who, const std::string& door) {
                        " cannot be queried: PyTorch's debug handlers are available in runs with "
                        "--on-stall log or --on-stall kill"};
   }
-  const auto answer = ask_window(door, "debug");
+  const auto answer = query_window(door, "debug");
   if (!answer && answer.error().code == Errc::kPeerSilent) {
     return Failure{Errc::kPeerSilent,
                    who +
@@ -132,17 +132,17 @@ void print(const std::string& body) {
   if (terminal && !text.ends_with('\n')) write_output("\n");
 }
 
-Result<void> ask_handler(const std::string& who, const Handlers& handlers,
-                         const DebugQuestion& question) {
+Result<void> query_handler(const std::string& who, const Handlers& handlers,
+                           const DebugQuestion& question) {
   Exchange exchange("/handler/" + question.handler, question.limit);
   const auto response = exchange.with(handlers.socket);
-  const std::string asked = who + ", asked for " + question.handler + ": ";
-  if (!response) return Failure{response.error().code, asked + response.error().context};
+  const std::string prefix = who + ", asked for " + question.handler + ": ";
+  if (!response) return Failure{response.error().code, prefix + response.error().context};
   if (response->result() == http::status::ok) {
     print(response->body());
     return {};
   }
-  return Failure{Errc::kNotFound, asked + "status " + std::to_string(response->result_int()) +
+  return Failure{Errc::kNotFound, prefix + "status " + std::to_string(response->result_int()) +
                                       ": " + cell_text(response->body().substr(0, kQuoteMax)) +
                                       "; without a handler ddprunctl debug names all"};
 }
@@ -166,7 +166,7 @@ Result<void> print_debug(const DebugQuestion& question) {
   const std::string door = started_with("/proc/" + std::to_string(*pid), "DDPRUN_WATCH_SOCKET");
   const auto handlers = handlers_of(who, door);
   if (!handlers) return handlers.error();
-  if (!question.handler.empty()) return ask_handler(who, *handlers, question);
+  if (!question.handler.empty()) return query_handler(who, *handlers, question);
   for (const std::string& name : handlers->names) write_output(cell_text(name) + "\n");
   return {};
 }

@@ -78,8 +78,8 @@ std::string fate_of(const PastRun& run, const json& verdict) {
   }
   if (kind == "success") return "finished";
   const json& first = part_of(verdict, "first_cause");
-  const std::string who = rank_on_host(first), said = last_line(words(first, "last_words"));
-  if (!who.empty() && !said.empty()) return who + ": " + said;
+  const std::string who = rank_on_host(first), last = last_line(words(first, "last_words"));
+  if (!who.empty() && !last.empty()) return who + ": " + last;
   if (const std::string ending = ending_of(first); !who.empty() && !ending.empty()) {
     return who + ": " + ending;
   }

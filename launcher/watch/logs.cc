@@ -41,7 +41,7 @@ class Reader {
     const auto question = [&](const std::string& path) {
       return json({{"ask", "tails"}, {"rank", rank_}, {"after", ends_[path]}}).dump();
     };
-    const auto answers = ask_windows(windows_of(run_), question);
+    const auto answers = query_windows(windows_of(run_), question);
     mute_ = mute_text(run_, answers);
     for (const AgentAnswer& answer : answers) {
       if (!answer.text) continue;

@@ -43,7 +43,7 @@ bool descends(int pid, int ancestor, const std::string& proc) {
 
 Result<int> pid_of(const PastRun& run, int rank) {
   int world_size = 0;
-  const auto answers = ask_windows(windows_of(run), R"({"ask":"workers"})");
+  const auto answers = query_windows(windows_of(run), R"({"ask":"workers"})");
   for (const AgentAnswer& answer : answers) {
     if (!answer.text) continue;
     const json reply = json::parse(*answer.text, nullptr, /*allow_exceptions=*/false);

@@ -76,12 +76,12 @@ class Survey {
       boost::asio::post(io, guarded([this] { finish({}); }));
       return;
     }
-    asked_ = async_ask_windows(io, questions,
-                               [this](std::vector<AgentAnswer> all) { finish(std::move(all)); });
+    query_ = async_query_windows(io, questions,
+                                 [this](std::vector<AgentAnswer> all) { finish(std::move(all)); });
   }
 
  private:
-  struct Asked {
+  struct QueriedRun {
     PastRun run;
     std::size_t agents;
   };
@@ -95,9 +95,9 @@ class Survey {
   void finish(std::vector<AgentAnswer> answers) {
     DaemonStatus all;
     auto next = std::make_move_iterator(answers.begin());
-    for (const Asked& asked : runs_) {
-      const auto end = next + static_cast<std::ptrdiff_t>(asked.agents);
-      add_run(all, asked.run, {next, end});
+    for (const QueriedRun& pending : runs_) {
+      const auto end = next + static_cast<std::ptrdiff_t>(pending.agents);
+      add_run(all, pending.run, {next, end});
       next = end;
     }
     const OnStatus handler = std::move(handler_);  // The handler may destroy this object.
@@ -109,8 +109,8 @@ class Survey {
 
   const std::string run_id_;
   OnStatus handler_;
-  std::vector<Asked> runs_;
-  std::shared_ptr<void> asked_;
+  std::vector<QueriedRun> runs_;
+  std::shared_ptr<void> query_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
@@ -143,7 +143,7 @@ class Top {
 
  private:
   void fetch() {
-    asked_ = source_(io_, [this](Result<DaemonStatus> status) { take(std::move(status)); });
+    query_ = source_(io_, [this](Result<DaemonStatus> status) { take(std::move(status)); });
   }
 
   void fetch_later() {
@@ -256,7 +256,7 @@ class Top {
   boost::asio::steady_timer timer_{io_}, escape_{io_};
   bool timer_runs_ = false;
   KeyParser parser_;
-  std::shared_ptr<void> asked_;         // The query in progress, or the last.
+  std::shared_ptr<void> query_;         // The query in progress, or the last.
   std::optional<DaemonStatus> status_;  // The last one received.
   std::optional<Failure> failure_;      // Of the first query.
   TopView view_;
@@ -279,7 +279,7 @@ void print_once(const DaemonStatus& status, bool as_json) {
 Result<DaemonStatus> status_of(const StatusSource& source) {
   boost::asio::io_context io{1};
   std::optional<Result<DaemonStatus>> result;
-  const auto asked = source(io, [&](Result<DaemonStatus> status) {
+  const auto pending = source(io, [&](Result<DaemonStatus> status) {
     result = std::move(status);
     io.stop();
   });

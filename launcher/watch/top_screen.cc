@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-struct Look {
+struct PartStyle {
   TimePart part;
   const char* glyph;
   const char* ascii;
@@ -18,7 +18,7 @@ struct Look {
 };
 
 // In the order of the bar; the palette of all screens.
-constexpr Look kLooks[] = {
+constexpr PartStyle kStyles[] = {
     {TimePart::kForward, "▓", "f", "94"},    {TimePart::kBackward, "█", "b", "34"},
     {TimePart::kOutside, "▒", "o", "34"},    {TimePart::kSteps, "▆", "k", "94"},
     {TimePart::kTransfer, "▚", "t", "33"},   {TimePart::kWaiting, "·", "w", "93"},
@@ -26,7 +26,7 @@ constexpr Look kLooks[] = {
     {TimePart::kRestart, "▌", "R", "91"},    {TimePart::kStartup, "░", "s", "90"},
     {TimePart::kRendezvous, "░", "s", "90"}, {TimePart::kEnd, "░", "e", "90"},
     {TimePart::kUnknown, "┄", "?", "90"}};
-constexpr std::size_t kLookCount = std::size(kLooks);
+constexpr std::size_t kStyleCount = std::size(kStyles);
 
 // Numbers that add up to `whole`, as close as possible to the shares.
 std::vector<std::size_t> divided(const std::vector<double>& shares, std::size_t whole) {
@@ -62,7 +62,7 @@ std::string table_text(const std::vector<TableColumn>& columns, const std::vecto
   constexpr std::size_t kGap = 2, kPipeLastMax = 120;
   const auto width = static_cast<std::size_t>(std::max(style.columns, 0));
   const auto widths = table_widths(columns, rows, width, kGap);
-  const auto line_of = [&](const TableRow& row, const char* look) {
+  const auto line_of = [&](const TableRow& row, const char* style_of_part) {
     ScreenLine line(style);
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (!widths[i]) continue;
@@ -73,7 +73,7 @@ std::string table_text(const std::vector<TableColumn>& columns, const std::vecto
         line.add(row[i]);
       } else {
         const std::string cell = clipped(row[i], *widths[i], style.utf8);
-        line.add(cell, i == 0 ? look : nullptr);
+        line.add(cell, i == 0 ? style_of_part : nullptr);
         line.add(std::string(*widths[i] + kGap - text_columns(cell), ' '));
       }
     }
@@ -120,12 +120,13 @@ ScreenLine& ScreenLine::at(std::size_t column) {
 void add_time_bar(ScreenLine& line, const LedgerTotals& ledger, std::size_t width,
                   const ScreenStyle& style) {
   std::vector<double> shares;
-  for (const Look& look : kLooks) shares.push_back(ledger.share(look.part));
+  for (const PartStyle& style_of_part : kStyles) shares.push_back(ledger.share(style_of_part.part));
   const std::vector<std::size_t> signs = divided(shares, width);
-  for (std::size_t i = 0; i < kLookCount; ++i) {
+  for (std::size_t i = 0; i < kStyleCount; ++i) {
     std::string bar;
-    for (std::size_t n = 0; n < signs[i]; ++n) bar += style.pick(kLooks[i].glyph, kLooks[i].ascii);
-    line.add(bar, kLooks[i].colour);
+    for (std::size_t n = 0; n < signs[i]; ++n)
+      bar += style.pick(kStyles[i].glyph, kStyles[i].ascii);
+    line.add(bar, kStyles[i].colour);
   }
 }
 
@@ -133,17 +134,18 @@ std::vector<std::string> time_legend(const LedgerTotals& ledger, const ScreenSty
                                      std::size_t lines) {
   constexpr double kShownMin = 0.0005;
   struct Entry {
-    const Look* look;
+    const PartStyle* style_of_part;
     std::string text;
     double share;
   };
   std::vector<Entry> entries;
-  for (const Look& look : kLooks) {
-    const double share = ledger.share(look.part);
+  for (const PartStyle& style_of_part : kStyles) {
+    const double share = ledger.share(style_of_part.part);
     if (share < kShownMin) continue;
     std::string percent = percent_text(share);
     percent.erase(percent.size() - 2);
-    entries.push_back({&look, std::string(" ") + label_of(look.part) + " " + percent, share});
+    entries.push_back(
+        {&style_of_part, std::string(" ") + label_of(style_of_part.part) + " " + percent, share});
   }
   const auto columns = static_cast<std::size_t>(std::max(style.columns, 0));
   for (;;) {
@@ -157,7 +159,8 @@ std::vector<std::string> time_legend(const LedgerTotals& ledger, const ScreenSty
       } else if (!begins) {
         drawn.back().add("  ");
       }
-      drawn.back().add(style.pick(entry.look->glyph, entry.look->ascii), entry.look->colour);
+      drawn.back().add(style.pick(entry.style_of_part->glyph, entry.style_of_part->ascii),
+                       entry.style_of_part->colour);
       drawn.back().add(entry.text);
     }
     if (drawn.size() > lines && entries.size() > 1) {

@@ -233,9 +233,9 @@ int unknown_agent(const RunRecord& run, const std::vector<MuteAgent>& known) {
 
 }  // namespace
 
-std::shared_ptr<void> async_ask_windows(boost::asio::io_context& io,
-                                        const std::vector<AgentQuestion>& questions,
-                                        std::function<void(std::vector<AgentAnswer>)> handler) {
+std::shared_ptr<void> async_query_windows(boost::asio::io_context& io,
+                                          const std::vector<AgentQuestion>& questions,
+                                          std::function<void(std::vector<AgentAnswer>)> handler) {
   DDPRUN_ASSERT(!questions.empty());
   const auto queries = std::make_shared<Queries>(io, questions, std::move(handler));
   boost::asio::post(io, [weak = std::weak_ptr(queries)] {
@@ -244,7 +244,7 @@ std::shared_ptr<void> async_ask_windows(boost::asio::io_context& io,
   return queries;
 }
 
-std::vector<AgentAnswer> ask_windows(
+std::vector<AgentAnswer> query_windows(
     const std::vector<std::string>& paths,
     const std::function<std::string(const std::string& path)>& question) {
   if (paths.empty()) return {};
@@ -252,19 +252,19 @@ std::vector<AgentAnswer> ask_windows(
   for (const std::string& path : paths) questions.push_back({path, question(path)});
   boost::asio::io_context io{1};
   std::vector<AgentAnswer> answers;
-  const auto queries = async_ask_windows(
+  const auto queries = async_query_windows(
       io, questions, [&](std::vector<AgentAnswer> all) { answers = std::move(all); });
   io.run();
   return answers;
 }
 
-std::vector<AgentAnswer> ask_windows(const std::vector<std::string>& paths,
-                                     const std::string& question) {
-  return ask_windows(paths, [&](const std::string&) { return question; });
+std::vector<AgentAnswer> query_windows(const std::vector<std::string>& paths,
+                                       const std::string& question) {
+  return query_windows(paths, [&](const std::string&) { return question; });
 }
 
-Result<std::string> ask_window(const std::string& path, const std::string& question) {
-  return std::move(ask_windows({path}, question).front().text);
+Result<std::string> query_window(const std::string& path, const std::string& question) {
+  return std::move(query_windows({path}, question).front().text);
 }
 
 std::vector<std::string> windows_of(const PastRun& run) {

@@ -30,19 +30,19 @@ struct AgentQuestion {
 // Queries all at once, and calls the handler from the loop when each has answered or failed, after
 // 5 s at the latest; not if the returned handle is destroyed before. A process that is stopped is
 // not waited for.
-std::shared_ptr<void> async_ask_windows(boost::asio::io_context& io,
-                                        const std::vector<AgentQuestion>& questions,
-                                        std::function<void(std::vector<AgentAnswer>)> handler);
+std::shared_ptr<void> async_query_windows(boost::asio::io_context& io,
+                                          const std::vector<AgentQuestion>& questions,
+                                          std::function<void(std::vector<AgentAnswer>)> handler);
 
-// Like async_ask_windows(), but blocks; `question` may depend on the socket.
-std::vector<AgentAnswer> ask_windows(
+// Like async_query_windows(), but blocks; `question` may depend on the socket.
+std::vector<AgentAnswer> query_windows(
     const std::vector<std::string>& paths,
     const std::function<std::string(const std::string& path)>& question);
-std::vector<AgentAnswer> ask_windows(const std::vector<std::string>& paths,
-                                     const std::string& question);
+std::vector<AgentAnswer> query_windows(const std::vector<std::string>& paths,
+                                       const std::string& question);
 
 // The answer of one. Blocks.
-Result<std::string> ask_window(const std::string& path, const std::string& question);
+Result<std::string> query_window(const std::string& path, const std::string& question);
 
 // The sockets of a run's agents here, in the order of its nodes.
 std::vector<std::string> windows_of(const PastRun& run);

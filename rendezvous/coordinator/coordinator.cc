@@ -49,7 +49,7 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
     counters_.refused.add(Refusal::kNoHello);
     actions_.push_back(Hangup{link, "its first message was no hello"});
   } else {
-    hear(peer->second, std::move(*message));
+    receive(peer->second, std::move(*message));
   }
   return std::exchange(actions_, {});
 }
@@ -92,18 +92,18 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
   actions_.push_back(Send{link, encode(DaemonMessage(alive))});
 }
 
-void Coordinator::hear(const Peer& peer, AgentMessage message) {
+void Coordinator::receive(const Peer& peer, AgentMessage message) {
   const auto run = runs_.find(peer.run_id);
   const auto* beat = std::get_if<Heartbeat>(&message);
-  if (beat && beat->sync && run != runs_.end() && run->second.knows(peer.node)) {
+  if (beat && beat->sync && run != runs_.end() && run->second.has_node(peer.node)) {
     sync_[peer.run_id].add(*beat->sync);
   }
-  if (beat && run != runs_.end() && run->second.knows(peer.node)) hear_times(peer, *beat);
+  if (beat && run != runs_.end() && run->second.has_node(peer.node)) take_times(peer, *beat);
   const bool joins = std::holds_alternative<Join>(message);
   if (run != runs_.end() && run->second.state() == Run::State::kEnded && joins) {
     // A run id may be used again once everyone of the run before has gone.
     const bool alone = links_.at(peer.run_id).size() == 1;
-    if (alone && !run->second.knows(peer.node)) step(peer.run_id, {"", Begin{}});
+    if (alone && !run->second.has_node(peer.node)) step(peer.run_id, {"", Begin{}});
   }
   std::visit(
       [&](auto& m) {
@@ -122,7 +122,7 @@ std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now, bool 
     const Peer peer = it->second;
     forget_link(it);
     if (const auto run = runs_.find(peer.run_id); run != runs_.end()) {
-      if (unseen && run->second.knows(peer.node)) step(peer.run_id, {peer.node, Unseen{}});
+      if (unseen && run->second.has_node(peer.node)) step(peer.run_id, {peer.node, Unseen{}});
       if (!run->second.misses(peer.node)) {
         step(peer.run_id, {peer.node, Lost{"closed its connection", /*closed=*/true}});
       }
@@ -254,14 +254,14 @@ void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   note_idle(run_id, run);
   const auto links = links_.find(run_id);
   if (links == links_.end()) return;
-  const DaemonMessage* said = nullptr;  // What all nodes are told is written out once.
+  const DaemonMessage* last_sent = nullptr;  // What all nodes are told is written out once.
   std::string body;
   for (RunAction& action : actions) {
     const auto link = links->second.find(action.node);
     if (link == links->second.end()) continue;
     add_ledger(run_id, run, action);
-    if (!said || !same_for_all(*said, action.message)) body = encode(action.message);
-    said = &action.message;
+    if (!last_sent || !same_for_all(*last_sent, action.message)) body = encode(action.message);
+    last_sent = &action.message;
     actions_.push_back(Send{link->second, body});
   }
 }

@@ -131,7 +131,7 @@ class Coordinator {
   void hello(LinkId link, const Hello& hello);
   void hang_up(const std::string& run_id, const NodeId& node, const std::string& reason);
   void forget_link(Peers::iterator it);
-  void hear(const Peer& peer, AgentMessage message);
+  void receive(const Peer& peer, AgentMessage message);
   void step(const std::string& run_id, const RunEvent& event);
   void compare_waiting(const std::string& run_id);
   void schedule(const std::string& run_id, const Run& run);
@@ -147,7 +147,7 @@ class Coordinator {
   void refuse(LinkId link, Refusal refusal, const std::string& reason);
   void answer(LinkId link, const Command& command);
   Result<std::string> obey(const Command& command);
-  void hear_times(const Peer& peer, const Heartbeat& beat);
+  void take_times(const Peer& peer, const Heartbeat& beat);
   void note_event(const std::string& run_id, const Run& run, const RunEvent& event);
   void note_change(const std::string& run_id, const Run& run, Run::State before);
   void add_ledger(RunStatus& status, TimePoint now) const;

@@ -37,7 +37,7 @@ void send_account(LinkId link, const std::string& account, std::vector<LinkActio
 
 }  // namespace
 
-void Coordinator::hear_times(const Peer& peer, const Heartbeat& beat) {
+void Coordinator::take_times(const Peer& peer, const Heartbeat& beat) {
   if (beat.times) ledgers_[peer.run_id].report(peer.node, *beat.times, now_);
 }
 
@@ -68,7 +68,7 @@ void Coordinator::note_event(const std::string& run_id, const Run& run, const Ru
   const auto* lost = std::get_if<Lost>(&event.what);
   if (!lost) return;
   ledger.lost(event.node, now_);
-  if (run.state() != Run::State::kRunning || !run.knows(event.node)) return;
+  if (run.state() != Run::State::kRunning || !run.has_node(event.node)) return;
   ledger.happened({.at = now_,
                    .kind = "node_lost",
                    .fault = "node_lost",

@@ -17,7 +17,7 @@ std::string sealed_text(const RunStatus& status) {
 
 StepWatch::StepWatch(const Run& run, const RunEvent& event)
     : node_(event.node),
-      knew_node_(run.knows(event.node)),
+      had_node_(run.has_node(event.node)),
       nodes_(run.node_count()),
       state_(run.state()),
       round_(run.round()),
@@ -36,7 +36,7 @@ void StepWatch::take(const std::string& run_id, const Run& run, TimePoint now, C
   const bool sealed = run.state() == Run::State::kRunning &&
                       (state_ != Run::State::kRunning || round_ != run.round());
   const bool ended = run.state() == Run::State::kEnded && state_ != Run::State::kEnded;
-  if (!knew_node_ && run.knows(node_)) news.push_back({run_id, node_, "a node joined"});
+  if (!had_node_ && run.has_node(node_)) news.push_back({run_id, node_, "a node joined"});
   // Nodes that go once their run has ended are not lost.
   if (lost_by_ && run.node_count() < nodes_ && state_ != Run::State::kEnded) {
     counters.nodes_lost[static_cast<std::size_t>(*lost_by_)] += nodes_ - run.node_count();

@@ -65,7 +65,7 @@ class StepWatch {
   NodeId node_;
   std::optional<LostBy> lost_by_;  // What the loss of a node by this event would count as.
   std::string how_;                // The same in words.
-  bool knew_node_;
+  bool had_node_;
   std::size_t nodes_;
   Run::State state_;
   int round_;

@@ -127,14 +127,14 @@ void Gate::resume(TimePoint now, Work& work) {
     return message && std::holds_alternative<Hello>(*message);
   };
   for (const Held& one : held) {
-    if (greets(one)) hear(one, now, work);
+    if (greets(one)) receive(one, now, work);
   }
   for (const Held& one : held) {
-    if (!greets(one)) hear(one, now, work);
+    if (!greets(one)) receive(one, now, work);
   }
 }
 
-void Gate::hear(const Held& held, TimePoint now, Work& work) {
+void Gate::receive(const Held& held, TimePoint now, Work& work) {
   pass(held.body ? coordinator_.on_message(held.link, *held.body, now)
                  : coordinator_.on_closed(held.link, now, /*unseen=*/true),
        now, work);

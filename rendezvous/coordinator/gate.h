@@ -70,7 +70,7 @@ class Gate {
   void pass(std::vector<LinkAction> actions, TimePoint now, Work& work);
   bool stalls(TimePoint now);
   Work hold(LinkId link, std::string_view body);
-  void hear(const Held& held, TimePoint now, Work& work);
+  void receive(const Held& held, TimePoint now, Work& work);
   void resume(TimePoint now, Work& work);
 
   Coordinator coordinator_;

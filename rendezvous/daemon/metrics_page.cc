@@ -248,17 +248,17 @@ void write_counts(Writer& out, const Labelled<Counts>& all, bool zeros) {
     const SyncCounter& row = Counts::kRows[i];
     const bool is_time = row.unit == SyncUnit::kNanoseconds;
     const auto write = [&](Writer::Samples family) {
-      for (const auto& [whose, counts] : all) {
+      for (const auto& [owner, counts] : all) {
         const double value = is_time ? seconds(counts.values[i]) : number(counts.values[i]);
         if (value == 0 && !zeros) continue;
-        Labels labels = whose;
+        Labels labels = owner;
         if (*row.phase != '\0') labels.emplace("phase", row.phase);
         family.add(labels, value);
       }
     };
     const std::string name = std::string("ddprun_sync_") + row.metric;
-    if (row.is_told() && row.is_rate()) write(out.gauges(name, row.help));
-    if (row.is_told() && !row.is_rate()) write(out.counters(name, row.help));
+    if (row.is_exported() && row.is_rate()) write(out.gauges(name, row.help));
+    if (row.is_exported() && !row.is_rate()) write(out.counters(name, row.help));
   }
 }
 

@@ -10,7 +10,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-std::string whom(const C10dOptions& options) {
+std::string client_names(const C10dOptions& options) {
   if (!options.allow.empty()) {
     std::string text = "this machine";
     for (const std::string& address : options.allow) text += ", " + address;
@@ -32,7 +32,7 @@ Result<std::unique_ptr<StoreServer>> open_c10d_port(boost::asio::io_context& io,
   if (!server) return server.error();
   if (Result<void> admitted = (*server)->admit(options.allow); !admitted) return admitted.error();
   log::info("torchrun's c10d rendezvous on " + options.address + ":" +
-            std::to_string((*server)->port()) + ", without a token, for " + whom(options));
+            std::to_string((*server)->port()) + ", without a token, for " + client_names(options));
   return server;
 }
 
@@ -93,14 +93,14 @@ bool Server::may_decide() const { return !log_ || log_->may_decide(Clock::now())
 void Server::accept(const std::shared_ptr<Link>& link) {
   const LinkId id = next_link_++;
   links_[id].link = link;
-  unheard_.emplace_back(Clock::now() + options_.hello_timeout, id);
+  silent_.emplace_back(Clock::now() + options_.hello_timeout, id);
   arm();
   log::debug("a connection from " + link->peer_address(), {.peer = link->peer_address()});
   link->start({
       .on_message =
           [this, id](const std::string& body) {
             if (log::debugs()) log::debug("from " + std::to_string(id) + " " + body);
-            links_.at(id).heard = true;
+            links_.at(id).has_sent = true;
             watch_own_time();
             if (may_decide()) carry_out(gate_.on_message(id, body, Clock::now()));
           },
@@ -160,8 +160,8 @@ void Server::hang_up(const Hangup& hangup) {
   it->second.link->close();
   if (hangup.reason.empty()) return;
   const std::string& peer = it->second.link->peer_address();
-  const auto line = complaints_.say(peer + " " + hangup.reason,
-                                    "hung up on " + peer + ": " + hangup.reason, Clock::now());
+  const auto line = complaints_.filter(peer + " " + hangup.reason,
+                                       "hung up on " + peer + ": " + hangup.reason, Clock::now());
   if (line) log::warning(*line, {.peer = peer});
 }
 
@@ -171,9 +171,9 @@ void Server::log_news() {
     const std::optional<std::string> line =
         news.node.empty()
             ? about_nodes_.remark(what)
-            : about_nodes_.say(what + news.node, what + " (" + news.node + ")", Clock::now());
-    const auto say = options_.log_news ? log::info : log::debug;
-    if (line) say(*line, {.run = news.run_id, .node = news.node});
+            : about_nodes_.filter(what + news.node, what + " (" + news.node + ")", Clock::now());
+    const auto print = options_.log_news ? log::info : log::debug;
+    if (line) print(*line, {.run = news.run_id, .node = news.node});
   }
 }
 
@@ -181,7 +181,7 @@ void Server::log_news() {
 // past, as by a deadline from before a restart, it would look as if we had stood still since.
 void Server::arm() {
   auto due = gate_.deadline();
-  if (!unheard_.empty()) due = std::min(due.value_or(TimePoint::max()), unheard_.front().first);
+  if (!silent_.empty()) due = std::min(due.value_or(TimePoint::max()), silent_.front().first);
   if (!due || catching_up_ || (armed_ && timer_.expiry() <= *due)) return;
   armed_ = true;
   wait_until(std::max(*due, Clock::now()));
@@ -211,10 +211,10 @@ void Server::tick() {
   watch_own_time();
   if (Clock::now() < timer_.expiry()) return;  // It was set anew while this was on its way.
   // Heartbeats that are already here count before anybody is declared silent.
-  boost::asio::post(io_, [this] { look(); });
+  boost::asio::post(io_, [this] { check_links(); });
 }
 
-void Server::look() {
+void Server::check_links() {
   armed_ = catching_up_ = false;
   // Nobody is declared silent by a daemon that does not listen any more.
   if (ending_ == Ending::kLeave) return;
@@ -231,10 +231,10 @@ void Server::look() {
 }
 
 void Server::hang_up_on_the_silent() {
-  for (; !unheard_.empty() && unheard_.front().first <= Clock::now(); unheard_.pop_front()) {
-    const LinkId id = unheard_.front().second;
+  for (; !silent_.empty() && silent_.front().first <= Clock::now(); silent_.pop_front()) {
+    const LinkId id = silent_.front().second;
     const auto it = links_.find(id);
-    if (it == links_.end() || it->second.heard) continue;
+    if (it == links_.end() || it->second.has_sent) continue;
     refused_.add(Refusal::kNoHello);
     const auto limit = std::to_string(options_.hello_timeout.count());
     hang_up({id, "it sent nothing within " + limit + " ms"});

@@ -86,7 +86,7 @@ class Server {
 
   struct Linked {
     std::shared_ptr<Link> link;
-    bool heard = false;  // It has said something.
+    bool has_sent = false;  // It has said something.
   };
 
   Server(boost::asio::io_context& io, ServerOptions options, Memory memory,
@@ -104,7 +104,7 @@ class Server {
   void watch_own_time();
   void wait_until(TimePoint when);
   void tick();
-  void look();
+  void check_links();
   void arm();
   void hang_up_on_the_silent();
   void end();
@@ -120,7 +120,7 @@ class Server {
   std::unordered_map<LinkId, Linked> links_;
   LinkId next_link_ = 1;
   std::deque<std::pair<TimePoint, LinkId>>
-      unheard_;  // When each must have said something; some have.
+      silent_;  // When each must have said something; some have.
   RefusalCounts refused_;
   Complaints complaints_;
   Complaints about_nodes_{50, Milliseconds(1000)};

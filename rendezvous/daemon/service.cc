@@ -55,7 +55,7 @@ Operations::Operations(boost::asio::io_context& io, const Server& server)
              .live = live_page(),
              .key = {}},
       probe_(io, probe_interval(notifier_), [this] {
-        if (notifier_.watchdog()) notifier_.say("WATCHDOG=1");
+        if (notifier_.watchdog()) notifier_.notify("WATCHDOG=1");
       }) {}
 
 Result<std::unique_ptr<Operations>> Operations::open(boost::asio::io_context& io,
@@ -88,11 +88,11 @@ std::optional<std::uint16_t> Operations::http_port() const {
   return http_->port();
 }
 
-void Operations::say_ready() const {
-  notifier_.say("READY=1\nSTATUS=listening on port " + std::to_string(server_.port()));
+void Operations::notify_ready() const {
+  notifier_.notify("READY=1\nSTATUS=listening on port " + std::to_string(server_.port()));
 }
 
-void Operations::say_stopping() const { notifier_.say("STOPPING=1"); }
+void Operations::notify_stopping() const { notifier_.notify("STOPPING=1"); }
 
 std::string Operations::complaint() const {
   if (server_.ending()) return "this daemon is about to end";
@@ -213,7 +213,7 @@ class Service {
       log::info("pages for operators on http://" + options_.http_address + ":" +
                 std::to_string(*port) + (key.empty() ? "" : "/?key=" + key));
     }
-    operations_->say_ready();
+    operations_->notify_ready();
   }
 
   Result<void> campaign() {
@@ -224,7 +224,7 @@ class Service {
     EtcdAccess access{std::move(*trust), options_.etcd_user, options_.etcd_password};
     warn_of_open_password(*endpoints);
     EtcdOptions etcd{std::move(*endpoints), std::move(access), options_.etcd_prefix,
-                     std::chrono::seconds(options_.etcd_lease), who_we_are()};
+                     std::chrono::seconds(options_.etcd_lease), own_name()};
     auto log = std::make_unique<EtcdLog>(io_, etcd);
     EtcdLog& campaigner = *log;
     candidate_ = std::move(log);
@@ -269,7 +269,7 @@ class Service {
     }
   }
 
-  std::string who_we_are() const {
+  std::string own_name() const {
     return options_.address + ":" + std::to_string(options_.port) + " of " +
            boost::asio::ip::host_name() + ", process " + std::to_string(::getpid());
   }
@@ -310,17 +310,17 @@ class Service {
   // The launcher's node has left the run, which goes on elsewhere.
   void leave() {
     if (!server_) return io_.stop();
-    operations_->say_stopping();
+    operations_->notify_stopping();
     server_->leave(/*for_good=*/true);
   }
 
   void end(int signal) {
     if (!server_) return io_.stop();  // Another daemon leads.
-    operations_->say_stopping();
+    operations_->notify_stopping();
     if (!server_->has_journal() || options_.end_runs_on_exit) {
       // Where a launcher has started this daemon, the launcher has said why.
-      const std::string said = "told to end; ending the runs";
-      options_.end_when_over ? log::debug(said) : log::info(said);
+      const std::string message = "told to end; ending the runs";
+      options_.end_when_over ? log::debug(message) : log::info(message);
       server_->shut_down(signal);
     } else {
       log::info("told to end; the runs continue and wait for the next daemon");

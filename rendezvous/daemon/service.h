@@ -30,8 +30,8 @@ class Operations {
   std::optional<std::uint16_t> http_port() const;
   const std::string& page_key() const { return pages_.key; }
 
-  void say_ready() const;     // To the service manager.
-  void say_stopping() const;  // The same.
+  void notify_ready() const;     // To the service manager.
+  void notify_stopping() const;  // The same.
 
  private:
   Operations(boost::asio::io_context& io, const Server& server);

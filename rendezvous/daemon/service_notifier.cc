@@ -45,7 +45,7 @@ ServiceNotifier ServiceNotifier::from_environment() {
   return notifier;
 }
 
-void ServiceNotifier::say(std::string_view state) const {
+void ServiceNotifier::notify(std::string_view state) const {
   sockaddr_un address{};
   if (socket_.empty() || socket_.size() >= sizeof address.sun_path) return;
   address.sun_family = AF_UNIX;

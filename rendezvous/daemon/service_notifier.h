@@ -16,7 +16,7 @@ class ServiceNotifier {
   // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and takes them out of the environment.
   static ServiceNotifier from_environment();
 
-  void say(std::string_view state) const;  // "READY=1", "WATCHDOG=1", "STOPPING=1\nSTATUS=...".
+  void notify(std::string_view state) const;  // "READY=1", "WATCHDOG=1", "STOPPING=1\nSTATUS=...".
 
   // How long it waits for WATCHDOG=1 before it takes this process for dead.
   std::optional<Milliseconds> watchdog() const { return watchdog_; }

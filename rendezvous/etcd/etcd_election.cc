@@ -24,13 +24,13 @@ EtcdElection::EtcdElection(boost::asio::io_context& io, const EtcdOptions& optio
 
 // `read` makes the event of the answer and of when the request was sent.
 template <class Read>
-void EtcdElection::ask(const etcd::Request& request, Read read) {
+void EtcdElection::send(const etcd::Request& request, Read read) {
   client_.post(request, kElectionLimit,
                [this, read, sent = Clock::now()](const Result<std::string>& body) {
                  Result<LeadershipEvent> event =
                      body ? read(*body, sent) : Result<LeadershipEvent>(body.error());
                  if (event) return step(*event);
-                 say("etcd cannot be used: " + to_string(event.error()));
+                 log_once("etcd cannot be used: " + to_string(event.error()));
                  step(RequestFailed{});
                });
 }
@@ -52,46 +52,46 @@ void EtcdElection::arm() {
   });
 }
 
-void EtcdElection::act(const LookForLeader&) {
-  ask(etcd::get(key_), [this](const std::string& body, TimePoint) -> Result<LeadershipEvent> {
+void EtcdElection::act(const FindLeader&) {
+  send(etcd::get(key_), [this](const std::string& body, TimePoint) -> Result<LeadershipEvent> {
     const auto range = etcd::read_range(body);
     if (!range) return range.error();
-    if (!range->found.empty()) say("standing by; the leader is " + range->found.front().value);
+    if (!range->found.empty()) log_once("standing by; the leader is " + range->found.front().value);
     return LeadershipEvent(LeaderSeen{!range->found.empty()});
   });
 }
 
 void EtcdElection::act(const GrantLease&) {
-  ask(etcd::grant_lease(options_.lease.count()),
-      [](const std::string& body, TimePoint sent) -> Result<LeadershipEvent> {
-        const auto lease = etcd::read_lease(body);
-        if (!lease) return lease.error();
-        return LeadershipEvent(
-            LeaseGranted{lease->id, std::chrono::seconds(lease->ttl_seconds), sent});
-      });
+  send(etcd::grant_lease(options_.lease.count()),
+       [](const std::string& body, TimePoint sent) -> Result<LeadershipEvent> {
+         const auto lease = etcd::read_lease(body);
+         if (!lease) return lease.error();
+         return LeadershipEvent(
+             LeaseGranted{lease->id, std::chrono::seconds(lease->ttl_seconds), sent});
+       });
 }
 
 void EtcdElection::act(const Campaign& campaign) {
-  ask(etcd::create(key_, options_.name, campaign.lease),
-      [](const std::string& body, TimePoint) -> Result<LeadershipEvent> {
-        const auto outcome = etcd::read_outcome(body);
-        if (!outcome) return outcome.error();
-        return LeadershipEvent(Campaigned{outcome->succeeded, outcome->revision});
-      });
+  send(etcd::create(key_, options_.name, campaign.lease),
+       [](const std::string& body, TimePoint) -> Result<LeadershipEvent> {
+         const auto outcome = etcd::read_outcome(body);
+         if (!outcome) return outcome.error();
+         return LeadershipEvent(Campaigned{outcome->succeeded, outcome->revision});
+       });
 }
 
 void EtcdElection::act(const RenewLease& renew) {
-  ask(etcd::renew_lease(renew.lease),
-      [this](const std::string& body, TimePoint sent) -> Result<LeadershipEvent> {
-        const auto lease = etcd::read_lease(body);
-        if (!lease) return lease.error();
-        said_.clear();
-        return LeadershipEvent(LeaseRenewed{std::chrono::seconds(lease->ttl_seconds), sent});
-      });
+  send(etcd::renew_lease(renew.lease),
+       [this](const std::string& body, TimePoint sent) -> Result<LeadershipEvent> {
+         const auto lease = etcd::read_lease(body);
+         if (!lease) return lease.error();
+         last_logged_.clear();
+         return LeadershipEvent(LeaseRenewed{std::chrono::seconds(lease->ttl_seconds), sent});
+       });
 }
 
 void EtcdElection::act(const Lead& lead) {
-  said_.clear();
+  last_logged_.clear();
   handlers_.on_lead(lead.term);
 }
 
@@ -112,8 +112,8 @@ void EtcdElection::act(const ReleaseLease& release) {
 }
 
 // Once, not with each attempt.
-void EtcdElection::say(const std::string& what) {
-  if (std::exchange(said_, what) != what) log::info(what);
+void EtcdElection::log_once(const std::string& what) {
+  if (std::exchange(last_logged_, what) != what) log::info(what);
 }
 
 }  // namespace ddprun::rendezvous

@@ -39,9 +39,9 @@ class EtcdElection {
 
  private:
   template <class Read>
-  void ask(const etcd::Request& request, Read read);
+  void send(const etcd::Request& request, Read read);
   void step(const LeadershipEvent& event);
-  void act(const LookForLeader&);
+  void act(const FindLeader&);
   void act(const GrantLease&);
   void act(const Campaign& campaign);
   void act(const RenewLease& renew);
@@ -49,7 +49,7 @@ class EtcdElection {
   void act(const StepDown& down);
   void act(const ReleaseLease& release);
   void arm();
-  void say(const std::string& what);
+  void log_once(const std::string& what);
 
   const EtcdOptions options_;
   const std::string key_;
@@ -57,7 +57,7 @@ class EtcdElection {
   EtcdClient client_;
   Leadership leadership_;
   boost::asio::steady_timer timer_;
-  std::string said_;
+  std::string last_logged_;
   std::function<void()> on_released_;
 };
 

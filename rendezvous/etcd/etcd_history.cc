@@ -29,8 +29,8 @@ void EtcdHistory::start(Remember remember) {
 }
 
 // Each request may come twice: an answer that was lost does no harm.
-void EtcdHistory::ask(const etcd::Request& request, int tries, const Take& take,
-                      const std::function<void()>& give_up) {
+void EtcdHistory::send(const etcd::Request& request, int tries, const Take& take,
+                       const std::function<void()>& give_up) {
   client_.post(request, kRequestLimit, [=, this](const Result<std::string>& body) {
     const Result<void> taken = body ? take(*body) : Result<void>(body.error());
     if (taken) return;
@@ -40,7 +40,7 @@ void EtcdHistory::ask(const etcd::Request& request, int tries, const Take& take,
     }
     retry_.expires_after(kReadRetry);
     retry_.async_wait([=, this](const boost::system::error_code& ec) {
-      if (!ec) ask(request, tries - 1, take, give_up);
+      if (!ec) send(request, tries - 1, take, give_up);
     });
   });
 }
@@ -48,7 +48,7 @@ void EtcdHistory::ask(const etcd::Request& request, int tries, const Take& take,
 void EtcdHistory::read(const std::string& first) {
   // '0' follows '/'.
   const std::string end = options_.prefix + "/history0";
-  ask(
+  send(
       etcd::get_range(first, end, kRecordsInRead), kTries,
       [this](const std::string& body) -> Result<void> {
         const auto range = etcd::read_range(body);
@@ -98,7 +98,7 @@ void EtcdHistory::write() {
   const std::size_t gone = surplus(next.text.size()), bytes = next.text.size();
   std::vector<etcd::DeleteRange> oldest;
   if (gone > 0) oldest.push_back({kept_.front().key, after(kept_[gone - 1].key)});
-  ask(
+  send(
       etcd::write_if(leader_.key, leader_.term, {{key, next.text}}, oldest), kTries,
       [=, this](const std::string& body) -> Result<void> {
         const auto outcome = etcd::read_outcome(body);

@@ -49,8 +49,8 @@ class EtcdHistory : public RunArchive {
   };
   using Take = std::function<Result<void>(const std::string& body)>;
 
-  void ask(const etcd::Request& request, int tries, const Take& take,
-           const std::function<void()>& give_up);
+  void send(const etcd::Request& request, int tries, const Take& take,
+            const std::function<void()>& give_up);
   void read(const std::string& first);
   void take(const etcd::Range& range);
   void write();

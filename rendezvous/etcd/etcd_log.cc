@@ -38,7 +38,7 @@ std::string EtcdLog::data_key(Term term, std::int64_t sequence) const {
 
 // Until it is answered with sense; an answer that was lost does no harm, for each request may come
 // twice.
-void EtcdLog::ask(const etcd::Request& request, const Take& then) {
+void EtcdLog::send(const etcd::Request& request, const Take& then) {
   client_.post(request, kWriteLimit, [this, request, then](const Result<std::string>& body) {
     const Result<void> taken = body ? then(*body) : Result<void>(body.error());
     if (taken) return;
@@ -48,14 +48,14 @@ void EtcdLog::ask(const etcd::Request& request, const Take& then) {
     }
     retry_.expires_after(kRetry);
     retry_.async_wait([this, request, then](const boost::system::error_code& ec) {
-      if (!ec) ask(request, then);
+      if (!ec) send(request, then);
     });
   });
 }
 
 void EtcdLog::load(Term term) {
   term_ = term;
-  ask(etcd::get(options_.prefix + "/manifest"), [this](const std::string& body) -> Result<void> {
+  send(etcd::get(options_.prefix + "/manifest"), [this](const std::string& body) -> Result<void> {
     const auto range = etcd::read_range(body);
     if (!range) return range.error();
     if (range->found.empty()) return handlers_.on_lead({}), Result<void>();
@@ -68,13 +68,13 @@ void EtcdLog::load(Term term) {
 }
 
 void EtcdLog::load_parts(const std::string& first) {
-  ask(etcd::get_range(first, loaded_end_, kPartsInRead),
-      [this](const std::string& body) -> Result<void> {
-        const auto range = etcd::read_range(body);
-        if (!range) return range.error();
-        take_part(*range);
-        return {};
-      });
+  send(etcd::get_range(first, loaded_end_, kPartsInRead),
+       [this](const std::string& body) -> Result<void> {
+         const auto range = etcd::read_range(body);
+         if (!range) return range.error();
+         take_part(*range);
+         return {};
+       });
 }
 
 void EtcdLog::take_part(const etcd::Range& range) {
@@ -154,7 +154,7 @@ void EtcdLog::write_manifest() {
 }
 
 void EtcdLog::commit(const etcd::Request& request, std::function<void()> then) {
-  ask(request, [this, then = std::move(then)](const std::string& body) -> Result<void> {
+  send(request, [this, then = std::move(then)](const std::string& body) -> Result<void> {
     const auto outcome = etcd::read_outcome(body);
     if (!outcome) return outcome.error();
     if (!outcome->succeeded) return election_.fenced(), Result<void>();

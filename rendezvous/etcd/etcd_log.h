@@ -54,7 +54,7 @@ class EtcdLog : public RecordLog {
 
   using Take = std::function<Result<void>(const std::string& body)>;
 
-  void ask(const etcd::Request& request, const Take& then);
+  void send(const etcd::Request& request, const Take& then);
   void load(Term term);
   void load_parts(const std::string& first);
   void take_part(const etcd::Range& range);

@@ -10,7 +10,7 @@ std::vector<LeadershipAction> Leadership::step(const LeadershipEvent& event, Tim
   const bool answer = !std::holds_alternative<Fenced>(event) &&
                       !std::holds_alternative<TimePassed>(event) &&
                       !std::holds_alternative<Resigned>(event);
-  if (answer) asking_ = false;
+  if (answer) requesting_ = false;
   if (state_ == State::kLeader && now >= lease_ends_) {
     depose("etcd has not renewed the lease in time");  // Even if it says now that it would have.
   } else if (state_ != State::kDeposed) {
@@ -21,12 +21,12 @@ std::vector<LeadershipAction> Leadership::step(const LeadershipEvent& event, Tim
 
 TimePoint Leadership::deadline() const {
   if (state_ == State::kDeposed) return TimePoint::max();
-  if (state_ == State::kLeader) return asking_ ? lease_ends_ : std::min(act_at_, lease_ends_);
-  return asking_ ? TimePoint::max() : act_at_;
+  if (state_ == State::kLeader) return requesting_ ? lease_ends_ : std::min(act_at_, lease_ends_);
+  return requesting_ ? TimePoint::max() : act_at_;
 }
 
-void Leadership::ask(LeadershipAction request) {
-  asking_ = true;
+void Leadership::send(LeadershipAction request) {
+  requesting_ = true;
   actions_.push_back(std::move(request));
 }
 
@@ -39,10 +39,10 @@ void Leadership::depose(const std::string& why) {
 
 void Leadership::on(const LeaderSeen& seen) {
   if (state_ != State::kStandby) return;
-  if (seen.present) return wait(kLookInterval);
+  if (seen.present) return wait(kPollInterval);
   state_ = State::kCampaigning;
   lease_ = 0;
-  ask(GrantLease{});
+  send(GrantLease{});
 }
 
 void Leadership::on(const LeaseGranted& granted) {
@@ -50,7 +50,7 @@ void Leadership::on(const LeaseGranted& granted) {
   lease_ = granted.lease;
   ttl_ = granted.ttl;
   lease_ends_ = granted.sent + granted.ttl;
-  ask(Campaign{lease_});
+  send(Campaign{lease_});
 }
 
 void Leadership::on(const Campaigned& campaigned) {
@@ -58,7 +58,7 @@ void Leadership::on(const Campaigned& campaigned) {
   // The lease of one who lost ends by itself. A key won under one that may have ended goes with it.
   if (!campaigned.won || now_ >= lease_ends_) {
     state_ = State::kStandby;
-    return wait(kLookInterval);
+    return wait(kPollInterval);
   }
   state_ = State::kLeader;
   wait(ttl_ / 3);
@@ -87,9 +87,9 @@ void Leadership::on(const Fenced&) {
 }
 
 void Leadership::on(const TimePassed&) {
-  if (asking_ || now_ < act_at_) return;
-  if (state_ == State::kStandby) return ask(LookForLeader{});
-  if (state_ == State::kLeader) ask(RenewLease{lease_});
+  if (requesting_ || now_ < act_at_) return;
+  if (state_ == State::kStandby) return send(FindLeader{});
+  if (state_ == State::kLeader) send(RenewLease{lease_});
 }
 
 void Leadership::on(const Resigned&) {
@@ -98,8 +98,8 @@ void Leadership::on(const Resigned&) {
 }
 
 std::string to_string(const LeadershipAction& action) {
-  struct Words {
-    std::string operator()(const LookForLeader&) const { return "look for the leader"; }
+  struct Description {
+    std::string operator()(const FindLeader&) const { return "look for the leader"; }
     std::string operator()(const GrantLease&) const { return "ask for a lease"; }
     std::string operator()(const Campaign& c) const {
       return "campaign with lease " + std::to_string(c.lease);
@@ -113,7 +113,7 @@ std::string to_string(const LeadershipAction& action) {
       return "release lease " + std::to_string(r.lease);
     }
   };
-  return std::visit(Words{}, action);
+  return std::visit(Description{}, action);
 }
 
 }  // namespace ddprun::rendezvous

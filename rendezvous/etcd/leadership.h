@@ -52,7 +52,7 @@ struct Resigned {};  // This daemon is told to end.
 using LeadershipEvent = std::variant<LeaderSeen, LeaseGranted, Campaigned, LeaseRenewed,
                                      RequestFailed, Fenced, TimePassed, Resigned>;
 
-struct LookForLeader {};
+struct FindLeader {};
 struct GrantLease {};
 struct Campaign {
   LeaseId lease = 0;
@@ -70,11 +70,11 @@ struct ReleaseLease {
   LeaseId lease = 0;
 };  // And the key with it, so that nobody has to wait for its end.
 using LeadershipAction =
-    std::variant<LookForLeader, GrantLease, Campaign, RenewLease, Lead, StepDown, ReleaseLease>;
+    std::variant<FindLeader, GrantLease, Campaign, RenewLease, Lead, StepDown, ReleaseLease>;
 
 class Leadership {
  public:
-  static constexpr Milliseconds kLookInterval{200};
+  static constexpr Milliseconds kPollInterval{200};
   static constexpr Milliseconds kRetryInterval{100};
 
   // One request is under way at a time; each is answered by an event, RequestFailed if by no other.
@@ -96,12 +96,12 @@ class Leadership {
   void on(const Fenced&);
   void on(const TimePassed&);
   void on(const Resigned&);
-  void ask(LeadershipAction request);
+  void send(LeadershipAction request);
   void wait(Duration duration);
   void depose(const std::string& why);
 
   State state_ = State::kStandby;
-  bool asking_ = false;  // A request is under way.
+  bool requesting_ = false;  // A request is under way.
   TimePoint now_{};
   TimePoint act_at_{};  // When nothing is under way: the next request.
   LeaseId lease_ = 0;

@@ -87,8 +87,8 @@ std::optional<T> field(const json& object, const char* name) {
   return it->template get<T>();
 }
 
-bool read_said(const std::string& said, RunEvent& event) {
-  const Result<AgentMessage> message = decode_agent_message(said);
+bool read_message(const std::string& message_text, RunEvent& event) {
+  const Result<AgentMessage> message = decode_agent_message(message_text);
   if (!message) return false;
   return std::visit(
       [&](const auto& m) {
@@ -101,7 +101,8 @@ bool read_said(const std::string& said, RunEvent& event) {
 }
 
 bool read_event(const json& object, RunEvent& event) {
-  if (const auto said = field<std::string>(object, "said")) return read_said(*said, event);
+  if (const auto message_text = field<std::string>(object, "said"))
+    return read_message(*message_text, event);
   if (const auto how = field<std::string>(object, "lost")) return event.what = Lost{*how}, true;
   if (object.contains("tick")) return event.what = Tick{}, true;
   if (object.contains("begin")) return event.what = Begin{}, true;

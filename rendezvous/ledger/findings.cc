@@ -13,7 +13,7 @@ namespace {
 
 using Time = TimeParts::Time;
 
-constexpr double kWorthSaying = 0.005;  // Of all time.
+constexpr double kWorthReporting = 0.005;  // Of all time.
 
 double ratio(Time part, Time whole) {
   return whole.count() > 0 ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
@@ -50,16 +50,16 @@ std::string ribbon_text(const LedgerTotals& totals, bool stopped) {
   if (totals.parts.kept() == Time{0} && unknown * 2 > totals.in_run()) {
     return "The workers do not use ddprun's SDK: of their time nothing more is known.";
   }
-  if (!totals.knows_goodput()) return "Goodput not known: no rank reported steps.";
+  if (!totals.has_goodput()) return "Goodput not known: no rank reported steps.";
   const Time lost = totals.parts[TimePart::kLost];
-  if (stopped && ratio(lost, totals.in_run()) >= kWorthSaying) {
+  if (stopped && ratio(lost, totals.in_run()) >= kWorthReporting) {
     return percent_text(ratio(lost, totals.in_run())) +
            " of the time was computed after the last checkpoint: if you stopped it on purpose, "
            "nothing is wrong.";
   }
   const Cost& most = *std::ranges::max_element(costs, {}, &Cost::time);
   const std::string kept = percent_text(totals.goodput()) + " of the time went into kept steps";
-  if (ratio(most.time, totals.in_run()) < kWorthSaying) return kept + ".";
+  if (ratio(most.time, totals.in_run()) < kWorthReporting) return kept + ".";
   return kept + "; the most else: " + most.what + ", " +
          percent_text(ratio(most.time, totals.in_run())) + ".";
 }
@@ -76,7 +76,7 @@ void add_late(Findings& found, const std::vector<RunLedger::Row>& rows,
   });
   if (turns) return;
   const Time waited = worst->times.late * static_cast<std::int64_t>(rows.size() - 1);
-  if (ratio(waited, totals.in_run()) < kWorthSaying) return;
+  if (ratio(waited, totals.in_run()) < kWorthReporting) return;
   found.help.push_back({waited, "the others waited for rank " + std::to_string(worst->times.rank) +
                                     " on " + worst->host + " in " +
                                     grouped(static_cast<std::int64_t>(worst->times.late_steps)) +
@@ -102,7 +102,7 @@ void add_repeated(Findings& found, const RunLedger& ledger,
 // failures. Nobody reports the number of checkpoints, so what is lost says more than any rule.
 void add_lost(Findings& found, const LedgerTotals& totals) {
   const Time lost = totals.parts[TimePart::kLost];
-  if (ratio(lost, totals.in_run()) < kWorthSaying) return;
+  if (ratio(lost, totals.in_run()) < kWorthReporting) return;
   const bool saves = totals.parts[TimePart::kCheckpoint] > Time{0};
   // Survivors have the state where rounds keep their workers: a checkpoint would save nothing.
   if (!saves && totals.changes > 0) return;

@@ -70,7 +70,7 @@ void Handshake::wait(tcp::socket::wait_type what) {
 }
 
 void Handshake::listen() {
-  if (connection_.channel->first_words().status == StepStatus::kWantRead) {
+  if (connection_.channel->first_message().status == StepStatus::kWantRead) {
     return wait(tcp::socket::wait_read);
   }
   std::exchange(on_ready_, nullptr)();
@@ -132,7 +132,7 @@ class PlainChannel : public Channel {
  public:
   PlainChannel(int fd, TlsRole role) : fd_(fd), role_(role) {}
 
-  ChannelStep first_words() override {
+  ChannelStep first_message() override {
     char first = 0;
     return peek(fd_, {&first, 1});
   }
@@ -154,10 +154,10 @@ class PlainChannel : public Channel {
       if (errno == EAGAIN || errno == EINTR) return {StepStatus::kWantRead};
       return failed_by_errno("reading");
     }
-    if (!heard_ && role_ == TlsRole::kClient && into[0] == kTlsAlert) {
+    if (!has_received_ && role_ == TlsRole::kClient && into[0] == kTlsAlert) {
       return failed(Errc::kBadToken, "it requires a token, but none was given");
     }
-    heard_ = true;
+    has_received_ = true;
     const auto bytes = static_cast<std::size_t>(got);
     return {StepStatus::kDone, bytes, {}, bytes == size};
   }
@@ -169,17 +169,17 @@ class PlainChannel : public Channel {
     return failed_by_errno("writing");
   }
 
-  void say_goodbye() override { ::shutdown(fd_, SHUT_WR); }
+  void close_sending() override { ::shutdown(fd_, SHUT_WR); }
 
  private:
   const int fd_;
   const TlsRole role_;
-  bool heard_ = false;
+  bool has_received_ = false;
 };
 
 // A TLS record begins with its kind, two bytes of version and two of its length.
 constexpr int kRecordHead = 5;
-constexpr int kFirstWordsMax = 2048;  // A ClientHello of ours has about 250 bytes.
+constexpr int kFirstMessageMax = 2048;  // A ClientHello of ours has about 250 bytes.
 
 int record_bytes(std::span<const char, kRecordHead> head) {
   return static_cast<unsigned char>(head[3]) << 8 | static_cast<unsigned char>(head[4]);
@@ -202,28 +202,28 @@ class TlsChannel : public Channel {
       : fd_(fd), role_(role), context_(context) {}
 
   // Half a record would only occupy an engine, and whoever sends half may never send the rest.
-  ChannelStep first_words() override {
+  ChannelStep first_message() override {
     std::array<char, kRecordHead> head;
     ChannelStep step = peek(fd_, head);
     if (step.status != StepStatus::kDone || head[0] != kTlsHandshake) return step;
     int wanted = kRecordHead;
-    if (step.bytes == kRecordHead) wanted = std::min(wanted + record_bytes(head), kFirstWordsMax);
+    if (step.bytes == kRecordHead) wanted = std::min(wanted + record_bytes(head), kFirstMessageMax);
     int there = 0;
     if (::ioctl(fd_, FIONREAD, &there) != 0) return failed_by_errno("reading");
     // Readable again without a byte more: that was the end.
     const bool enough = there >= wanted || there == there_before_;
     if (!enough || there_before_ >= 0) readable_with(fd_, enough ? 1 : wanted);
     there_before_ = there;
-    heard_ = enough;
+    has_received_ = enough;
     return {enough ? StepStatus::kDone : StepStatus::kWantRead};
   }
 
   ChannelStep handshake() override {
-    if (role_ == TlsRole::kServer && !heard_) {
+    if (role_ == TlsRole::kServer && !has_received_) {
       char first = 0;
       ChannelStep step = peek(fd_, {&first, 1});
       if (step.status != StepStatus::kDone) return step;
-      heard_ = true;
+      has_received_ = true;
       if (first != kTlsHandshake) {
         refuse(fd_);
         return failed(Errc::kBadToken, "it does not use TLS, so it has no token");
@@ -253,7 +253,7 @@ class TlsChannel : public Channel {
     return done == 1 ? ChannelStep{StepStatus::kDone, sent} : explain(done, "writing");
   }
 
-  void say_goodbye() override {
+  void close_sending() override {
     ERR_clear_error();
     if (ssl_) SSL_shutdown(ssl_.get());
     ::shutdown(fd_, SHUT_WR);
@@ -294,7 +294,7 @@ class TlsChannel : public Channel {
   const TlsRole role_;
   const TlsContext context_;
   SslPtr ssl_;  // Made when it is needed: peers that never speak cost no more than their socket.
-  bool heard_ = false;
+  bool has_received_ = false;
   int there_before_ = -1;  // Bytes of the first words, when there were too few of them.
 };
 

@@ -37,13 +37,13 @@ class Channel {
 
   // Of a server: kDone once what the client says first is here in full, as far as can be told
   // without reading it. Costs next to nothing, unlike handshake(), whoever the client is.
-  virtual ChannelStep first_words() = 0;
+  virtual ChannelStep first_message() = 0;
   // To be repeated until kDone, before anything else.
   virtual ChannelStep handshake() = 0;
   virtual ChannelStep read(char* into, std::size_t size) = 0;
   virtual ChannelStep write(
-      std::string_view bytes) = 0;  // After a kWant, again with the same bytes or more.
-  virtual void say_goodbye() = 0;   // Tells the peer that no more will be written.
+      std::string_view bytes) = 0;   // After a kWant, again with the same bytes or more.
+  virtual void close_sending() = 0;  // Tells the peer that no more will be written.
 };
 
 // `fd` is borrowed and must outlive the channel. A failed handshake of a TLS client has code

@@ -98,9 +98,9 @@ void Link::flush() {
   } else {
     out_.clear();
   }
-  if (state_ != State::kClosing || goodbye_said_) return;
-  goodbye_said_ = true;
-  connection_.channel->say_goodbye();
+  if (state_ != State::kClosing || sending_closed_) return;
+  sending_closed_ = true;
+  connection_.channel->close_sending();
 }
 
 void Link::read() {

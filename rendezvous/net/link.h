@@ -93,7 +93,7 @@ class Link : public std::enable_shared_from_this<Link> {
   bool flush_posted_ = false;
   bool wait_read_ = false, wait_write_ = false;
   bool read_wants_write_ = false;
-  bool goodbye_said_ = false;
+  bool sending_closed_ = false;
 };
 
 }  // namespace ddprun::rendezvous

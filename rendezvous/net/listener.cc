@@ -177,7 +177,7 @@ void AcceptLoop::take() {
       return pause();
     }
     if (!*accepted) break;
-    said_ = closes_ = false;
+    reported_ = closes_ = false;
     on_socket_(std::move(**accepted));
     if (!acceptor_.is_open()) return;
   }
@@ -187,11 +187,11 @@ void AcceptLoop::take() {
 // Each is logged once per shortage.
 void AcceptLoop::outlast(const Failure& failure) {
   const auto now = std::chrono::steady_clock::now();
-  if (!said_) {
+  if (!reported_) {
     log::warning(to_string(failure) + "; retrying until this is over");
     short_since_ = now;
   }
-  said_ = true;
+  reported_ = true;
   const int error = failure.code.value();
   const bool is_short = error == EMFILE || error == ENFILE;
   if (!is_short || now - short_since_ < kShortagePatience) return;
@@ -348,7 +348,7 @@ void Listener::Core::give_back_memory() {
 
 void Listener::Core::refuse(Refusal refusal, const std::string& peer, const std::string& why) {
   refused.add(refusal);
-  const auto line = complaints_.say(
+  const auto line = complaints_.filter(
       peer + " " + name_of(refusal),
       "refused a connection from " + peer + " on port " + std::to_string(port) + ": " + why,
       Clock::now());

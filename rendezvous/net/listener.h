@@ -79,8 +79,8 @@ class AcceptLoop : public std::enable_shared_from_this<AcceptLoop> {
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   OnSocket on_socket_;
-  bool said_ = false;    // That something is short.
-  bool closes_ = false;  // It has been short for long.
+  bool reported_ = false;  // That something is short.
+  bool closes_ = false;    // It has been short for long.
   std::chrono::steady_clock::time_point short_since_{};
   SpareDescriptor spare_;
 };

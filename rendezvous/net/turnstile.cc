@@ -6,40 +6,40 @@
 
 namespace ddprun::rendezvous {
 
-bool Turnstile::enter(Id who, TimePoint now) {
-  DDPRUN_ASSERT(!inside_.contains(who) && !in_line_.contains(who));
-  if (inside_.size() < room_ && in_line_.empty()) return begin(who, now), true;
-  line_.push_back(who);
-  in_line_.insert(who);
+bool Turnstile::enter(Id visitor, TimePoint now) {
+  DDPRUN_ASSERT(!inside_.contains(visitor) && !in_line_.contains(visitor));
+  if (inside_.size() < room_ && in_line_.empty()) return begin(visitor, now), true;
+  line_.push_back(visitor);
+  in_line_.insert(visitor);
   return false;
 }
 
-void Turnstile::begin(Id who, TimePoint now) {
+void Turnstile::begin(Id visitor, TimePoint now) {
   DDPRUN_ASSERT(inside_.size() < room_);
   DDPRUN_ASSERT(begun_.empty() || begun_.back().first <= now);
-  inside_.insert(who);
-  begun_.emplace_back(now, who);
+  inside_.insert(visitor);
+  begun_.emplace_back(now, visitor);
 }
 
-void Turnstile::leave(Id who) {
-  inside_.erase(who);
-  in_line_.erase(who);
+void Turnstile::leave(Id visitor) {
+  inside_.erase(visitor);
+  in_line_.erase(visitor);
 }
 
 std::vector<Turnstile::Id> Turnstile::admit(TimePoint now) {
   while (!begun_.empty()) {
-    const auto [when, who] = begun_.front();
-    if (inside_.contains(who) && now < when + patience_) break;
-    inside_.erase(who);
+    const auto [when, visitor] = begun_.front();
+    if (inside_.contains(visitor) && now < when + patience_) break;
+    inside_.erase(visitor);
     begun_.pop_front();
   }
   std::vector<Id> admitted;
   while (inside_.size() < room_ && !line_.empty()) {
-    const Id who = line_.front();
+    const Id visitor = line_.front();
     line_.pop_front();
-    if (in_line_.erase(who) == 0) continue;
-    begin(who, now);
-    admitted.push_back(who);
+    if (in_line_.erase(visitor) == 0) continue;
+    begin(visitor, now);
+    admitted.push_back(visitor);
   }
   return admitted;
 }
@@ -49,13 +49,13 @@ std::optional<TimePoint> Turnstile::deadline() const {
   return begun_.front().first + patience_;
 }
 
-std::optional<std::string> Complaints::say(const std::string& about, std::string line,
-                                           TimePoint now) {
+std::optional<std::string> Complaints::filter(const std::string& about, std::string line,
+                                              TimePoint now) {
   if (!window_ends_ || now >= *window_ends_) {
-    said_.clear();
+    logged_.clear();
     window_ends_ = now + window_;
   }
-  if (said_.size() >= lines_ || !said_.insert(about).second) {
+  if (logged_.size() >= lines_ || !logged_.insert(about).second) {
     ++left_out_;
     return std::nullopt;
   }

@@ -23,17 +23,17 @@ class Turnstile {
 
   Turnstile(std::size_t room, Milliseconds patience) : room_(room), patience_(patience) {}
 
-  // True: `who` may begin. False: it is in line, and admit() will name it.
-  bool enter(Id who, TimePoint now);
+  // True: `visitor` may begin. False: it is in line, and admit() will name it.
+  bool enter(Id visitor, TimePoint now);
   // It has finished, failed, or given up while in line.
-  void leave(Id who);
+  void leave(Id visitor);
   // Those whose turn has come, in the order in which they entered.
   std::vector<Id> admit(TimePoint now);
   // When admit() may have somebody although nobody has left; nothing if nobody is in line.
   std::optional<TimePoint> deadline() const;
 
  private:
-  void begin(Id who, TimePoint now);
+  void begin(Id visitor, TimePoint now);
 
   const std::size_t room_;
   const Milliseconds patience_;
@@ -57,7 +57,7 @@ class Complaints {
 
   // `line` if it may be said now, with a remark on what was left out before; else nothing. `about`
   // names the address and the kind of complaint.
-  std::optional<std::string> say(const std::string& about, std::string line, TimePoint now);
+  std::optional<std::string> filter(const std::string& about, std::string line, TimePoint now);
 
   // `line`, which is said in any case, with that remark.
   std::string remark(std::string line);
@@ -66,8 +66,8 @@ class Complaints {
   const std::size_t lines_;
   const Milliseconds window_;
   std::optional<TimePoint> window_ends_;
-  std::set<std::string> said_;  // In this window.
-  std::uint64_t left_out_ = 0;  // Since the last line.
+  std::set<std::string> logged_;  // In this window.
+  std::uint64_t left_out_ = 0;    // Since the last line.
 };
 
 }  // namespace ddprun::rendezvous

@@ -21,7 +21,7 @@ void fields(auto&& a, Is<Join> auto& m) {
 // An agent of another age may lack some: nothing was counted.
 void counts(auto& a, auto& m) {
   for (std::size_t i = 0; i < m.kSize; ++i) {
-    if (m.kRows[i].is_told()) a.added(m.kRows[i].name, m.values[i]);
+    if (m.kRows[i].is_exported()) a.added(m.kRows[i].name, m.values[i]);
   }
 }
 void fields(auto&& a, Is<LateRank> auto& m) { a("rank", m.rank), counts(a, m.counts); }

@@ -34,8 +34,8 @@ struct Member {
   std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
   TimePoint last_seen{};
   Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.
-  Milliseconds beat_told{0};
-  int roster_told = -1;  // The roster_ that this node has heard of.
+  Milliseconds heartbeat_acknowledged{0};
+  int roster_notified = -1;  // The roster_ that this node has heard of.
   int unanswered = 0;    // Beats since the last answer.
   bool missing = false;  // It has no connection, and time to come back on another.
   // Since when the node's kernel owes an answer to what it was sent because the node was quiet.

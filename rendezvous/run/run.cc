@@ -182,7 +182,7 @@ void Run::seal() {
     member.group_rank_before = seats[i].group_rank;
     member.seat = seats[i];
     member.kept = member.living ? seats[i].workers : 0;
-    tell(node, Assign{seats[i]});
+    send(node, Assign{seats[i]});
   }
   state_ = State::kRunning;
   ++roster_;
@@ -227,8 +227,8 @@ void Run::on(const NodeId& node, const Join& join) {
   if (it != members_.end() && it->second.seat && join.after_round < it->second.seat->round) {
     // It said so before it heard of its seat, or has lost what we told it since.
     const Member& member = it->second;
-    if (member.phase != Phase::kStopping) return tell(node, Assign{*member.seat});
-    return tell(node, stop_of(member, "the round is over"));
+    if (member.phase != Phase::kStopping) return send(node, Assign{*member.seat});
+    return send(node, stop_of(member, "the round is over"));
   }
   if (dismissed_.contains(node)) {
     return it == members_.end() ? answer_stranger(node, -1) : rejoin_dismissed(it, join);
@@ -256,7 +256,7 @@ void Run::admit(const NodeId& node, const Join& join) {
   if (is_new) {
     member.arrival = arrivals_++;
     ++in_phase_[static_cast<std::size_t>(member.phase)];
-    member.beat = member.beat_told = beat();
+    member.beat = member.heartbeat_acknowledged = beat();
     const auto lost = std::find_if(lost_grants_.begin(), lost_grants_.end(),
                                    [&](const LostGrant& one) { return one.node == node; });
     if (lost != lost_grants_.end()) {
@@ -298,27 +298,29 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
     return answer_stranger(node, heartbeat.round);
   Member& member = it->second;
   member.last_seen = now_;
-  member.beat = std::max(beat(), member.beat_told);
-  member.beat_told = beat();
+  member.beat = std::max(beat(), member.heartbeat_acknowledged);
+  member.heartbeat_acknowledged = beat();
   // Where beats are rare because there are many, an answer to some of them says enough.
   if (!many() || ++member.unanswered >= kBeatsToAnAnswer) {
     member.unanswered = 0;
-    tell(node, Alive{member.beat_told, state_ == State::kRunning && has_spares(), true});
+    send(node,
+         Alive{member.heartbeat_acknowledged, state_ == State::kRunning && has_spares(), true});
   }
   const bool right = member.seat ? heartbeat.round == member.seat->round : heartbeat.round == -1;
-  if (member.phase == Phase::kSeated && !right) return tell(node, Assign{*member.seat});
+  if (member.phase == Phase::kSeated && !right) return send(node, Assign{*member.seat});
   if (member.phase == Phase::kSeated && !change_.empty()) {
-    return tell(node, stop_of(member, change_));
+    return send(node, stop_of(member, change_));
   }
   if (member.phase == Phase::kStopping && right) {
-    return tell(node, stop_of(member, "the round is over"));
+    return send(node, stop_of(member, "the round is over"));
   }
   if (!member.seat && !right) {
     StopRound stop{heartbeat.round, "the round is over", false};
     stop.keep = member.living;
-    return tell(node, stop);
+    return send(node, stop);
   }
-  if (waits_for_seat(member) && member.roster_told != roster_) return notify_waiting(node, member);
+  if (waits_for_seat(member) && member.roster_notified != roster_)
+    return notify_waiting(node, member);
 }
 
 void Run::on(const NodeId& node, const Finished& finished) {
@@ -334,7 +336,7 @@ void Run::on(const NodeId& node, const Finished& finished) {
   if (member.phase != Phase::kStopping || !planned_) return;
   StopRound stop = stop_of(member, "the round is over");
   stop.planned = false;
-  tell(node, stop);
+  send(node, stop);
 }
 
 void Run::on(const NodeId& node, const Failed& failed) {
@@ -343,7 +345,7 @@ void Run::on(const NodeId& node, const Failed& failed) {
   if (!it->second.seat || it->second.seat->round != failed.round) return;
   const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
   report_failed(failed);
-  if (lacked) tell_of_cause(node);
+  if (lacked) report_cause(node);
   const bool changing = state_ == State::kGathering && planned_;
   if (state_ != State::kRunning && !changing)
     return;  // A victim, or a failure of workers that are being stopped.
@@ -376,7 +378,7 @@ void Run::on(const NodeId& node, const Stopped& stopped) {
   const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
   for (const WorkerDeath& death : stopped.deaths) report(death);
   for (const WorkerDeath& success : stopped.successes) report_success(success);
-  if (lacked) tell_of_cause(node);
+  if (lacked) report_cause(node);
   // Between rounds the node's Join says the same; only the end of the run waits for this word.
   if (state_ == State::kClosing) set_phase(it, Phase::kStopped);
 }
@@ -462,8 +464,8 @@ void Run::report(const WorkerDeath& death) {
     // The first report may come before its agent knows why.
     for (WorkerDeath& known : deaths_) {
       const bool is_brief = known.fault == Fault::kUnknown || known.detail.empty();
-      const bool says_more = is_brief && death.fault != Fault::kUnknown;
-      if (known.rank == death.rank && says_more) known = death;
+      const bool is_better = is_brief && death.fault != Fault::kUnknown;
+      if (known.rank == death.rank && is_better) known = death;
     }
     return;
   }
@@ -492,11 +494,11 @@ void Run::report_success(const WorkerDeath& success) {
 }
 
 // Nobody has to wait any longer for workers that have left their group.
-void Run::tell_of_cause(const NodeId& reporter) {
+void Run::report_cause(const NodeId& reporter) {
   if (keep_ || lacks_cause(deaths_, successes_)) return;
   for (const auto& [node, member] : members_) {
     if (member.phase != Phase::kStopping || node == reporter) continue;
-    tell(node, stop_of(member, "the cause is known"));
+    send(node, stop_of(member, "the cause is known"));
   }
 }
 
@@ -573,7 +575,7 @@ std::vector<Run::Silent> Run::silent(TimePoint now) {
     // Asked when half of the limit was over, a kernel that is there has answered long since.
     const bool answers = !member.missing && member.asked && now - *member.asked < limit * 3 / 8;
     if (silence < limit || (answers && silence < longest)) {
-      next = std::min(next, look_again(member, now));
+      next = std::min(next, check_at(member, now));
     } else {
       const Milliseconds over = answers ? longest : limit;
       silent.push_back({node, member.missing
@@ -587,7 +589,7 @@ std::vector<Run::Silent> Run::silent(TimePoint now) {
 }
 
 // When something may have to be done about a member's silence.
-TimePoint Run::look_again(const Member& member, TimePoint now) const {
+TimePoint Run::check_at(const Member& member, TimePoint now) const {
   const Milliseconds limit = patience(member);
   if (member.missing) return member.last_seen + limit;
   if (now - member.last_seen < limit / 2) return member.last_seen + limit / 2;

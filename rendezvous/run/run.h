@@ -112,7 +112,7 @@ class Run {
   bool has_kept() const { return round_ > 0 && keep_; }
   int restart_count() const { return restart_count_; }
   const std::optional<Verdict>& verdict() const { return verdict_; }
-  bool knows(const NodeId& node) const { return members_.contains(node); }
+  bool has_node(const NodeId& node) const { return members_.contains(node); }
   // Whether the run, without this node, has too few for a round and waits for others; how long.
   bool waits_without(const NodeId& node) const;
   Milliseconds join_timeout() const { return config_ ? config_->join_timeout : Milliseconds(0); }
@@ -188,7 +188,7 @@ class Run {
   StopRound stop_of(const Member& member, const std::string& reason) const;
   void set_parked(Member& member, int parked);
   void replace_fallen(const NodeId& node, Member& member, const Slots& slots);
-  void give_up_hopeless(const std::string& host);
+  void give_up_if_too_few(const std::string& host);
   void close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank = -1);
   void stop_seated(const std::string& reason, bool final, int lost_rank);
   void end();
@@ -196,7 +196,7 @@ class Run {
   void report_failed(const Failed& failed);
   void report_success(const WorkerDeath& success);
   void remember_failure();
-  void tell_of_cause(const NodeId& reporter);
+  void report_cause(const NodeId& reporter);
   void note_kept(std::int64_t steps);
   int survivors() const;
   std::int64_t lost_steps() const;
@@ -225,7 +225,7 @@ class Run {
   void dismiss(Members::iterator it);
   Dismiss dismissal(const NodeId& node) const;
   Milliseconds patience(const Member& member) const;
-  TimePoint look_again(const Member& member, TimePoint now) const;
+  TimePoint check_at(const Member& member, TimePoint now) const;
   void expect_back(Member& member, Milliseconds within);
   // So many nodes that their beats were made rarer than the configuration wants.
   bool many() const { return beat() > beat_interval(config_->heartbeat_timeout); }
@@ -233,7 +233,7 @@ class Run {
   void take_offer(Members::iterator it, const NodeOffer& offer);
   void free_node_rank(Members::iterator it);
   bool gathering() const { return state_ == State::kGathering || state_ == State::kLastCall; }
-  void tell(const NodeId& node, DaemonMessage message) {
+  void send(const NodeId& node, DaemonMessage message) {
     actions_.push_back({node, std::move(message)});
   }
   bool is_overruled_by(const NodeOffer& offer) const;

@@ -46,8 +46,8 @@ void Run::take_offer(Members::iterator it, const NodeOffer& offer) {
 }
 
 void Run::free_node_rank(Members::iterator it) {
-  const auto told = node_ranks_.find(it->second.offer.node_rank);
-  if (told != node_ranks_.end() && told->second == it->first) node_ranks_.erase(told);
+  const auto found = node_ranks_.find(it->second.offer.node_rank);
+  if (found != node_ranks_.end() && found->second == it->first) node_ranks_.erase(found);
 }
 
 void Run::erase(Members::iterator it) {
@@ -71,7 +71,7 @@ void Run::dismiss(Members::iterator it) {
   erase(it);
   Dismiss dismiss = dismissal(node);
   dismiss.waits = waits;
-  tell(node, std::move(dismiss));
+  send(node, std::move(dismiss));
 }
 
 // What the node is told that has left, as often as it reports: whether others still need it.
@@ -131,7 +131,7 @@ void Run::excuse_workers(const std::string& reason) {
     auto& [node, member] = *it;
     if (member.phase != Phase::kStopping && member.phase != Phase::kStopped) continue;
     set_phase(it, Phase::kStopping);
-    tell(node, StopRound{member.seat->round, reason, false});
+    send(node, StopRound{member.seat->round, reason, false});
   }
 }
 
@@ -178,7 +178,7 @@ void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
       stop.restart = restart_count_;
       stop.max_restarts = config_->max_restarts;
     }
-    tell(it->first, stop);
+    send(it->first, stop);
   }
 }
 
@@ -207,7 +207,7 @@ void Run::end() {
   }
   state_ = State::kEnded;
   workers_blamed_ = false;  // Nothing changes a verdict that has been told.
-  for (const auto& [node, member] : members_) tell(node, EndRun{*verdict_});
+  for (const auto& [node, member] : members_) send(node, EndRun{*verdict_});
 }
 
 // To a node that is no member: it was lost, or the run is over.
@@ -215,23 +215,23 @@ void Run::answer_stranger(const NodeId& node, int round) {
   // One that stayed for the others is told how the run has ended.
   const bool stayed = node == daemon_host_ || step_mates_.contains(node);
   if (dismissed_.contains(node) && (state_ != State::kEnded || !stayed)) {
-    return tell(node, dismissal(node));
+    return send(node, dismissal(node));
   }
-  if (state_ == State::kEnded) return tell(node, EndRun{*verdict_});
+  if (state_ == State::kEnded) return send(node, EndRun{*verdict_});
   // In kClosing the verdict is on its way; a node that is no member can only wait for it.
-  if (state_ == State::kClosing) return tell(node, StopRound{round, verdict_->text, true});
-  tell(node, StopRound{round, "this node was counted as lost", false});
+  if (state_ == State::kClosing) return send(node, StopRound{round, verdict_->text, true});
+  send(node, StopRound{round, "this node was counted as lost", false});
 }
 
 void Run::notify_waiting(const NodeId& node, Member& member) {
   DDPRUN_ASSERT(waits_for_seat(member));
-  member.roster_told = roster_;
+  member.roster_notified = roster_;
   Waiting waiting;
   if (state_ != State::kRunning && wait_ends() > now_) {
     waiting.left = std::chrono::duration_cast<Milliseconds>(wait_ends() - now_);
   }
   waiting.text = waiting_text(&member);
-  tell(node, waiting);
+  send(node, waiting);
 }
 
 // When those who wait are let in or sent home.
@@ -398,7 +398,7 @@ void Run::overrule(const NodeOffer& host) {
 }
 
 void Run::refuse(const NodeId& node, const std::string& host, const std::string& why) {
-  tell(node, Refuse{why});
+  send(node, Refuse{why});
   const std::string what = host + " was refused: " + why;
   if (!gathering() || lost_.size() >= kRefusalsMax) return;
   const std::size_t known = lost_.size();
@@ -554,7 +554,7 @@ void Run::invite_newcomers() {
   for (const NodeId& node : ready_) {
     Member& member = members_.at(node);
     if (member.prepares && !std::exchange(member.invited, true)) {
-      tell(node, Prepare{restart_count_});
+      send(node, Prepare{restart_count_});
     }
   }
 }
@@ -604,7 +604,7 @@ void Run::announce_change(const std::string& change) {
   grow_at_.reset();
   change_ = change;
   for (const auto& [node, member] : members_) {
-    if (member.phase == Phase::kSeated) tell(node, stop_of(member, change_));
+    if (member.phase == Phase::kSeated) send(node, stop_of(member, change_));
   }
 }
 
@@ -648,7 +648,7 @@ void Run::hurry(const std::string& reason, int lost_rank) {
       stop.restart = restart_count_;
       stop.max_restarts = config_->max_restarts;
     }
-    tell(node, stop);
+    send(node, stop);
   }
 }
 
@@ -692,26 +692,26 @@ void Run::replace_fallen(const NodeId& node, Member& member, const Slots& slots)
   // What another daemon has granted, or this one before it lost the node, is no news.
   member.fallen = std::max(member.fallen, slots.respawned);
   member.granted = std::max(member.granted, slots.respawned);
-  const int asked = std::max(slots.fallen - member.fallen, 0);
-  member.fallen += asked;
+  const int requested = std::max(slots.fallen - member.fallen, 0);
+  member.fallen += requested;
   const bool goes_on = state_ == State::kRunning || gathering();
-  const int granted = goes_on ? std::min(asked, config_->max_restarts - restart_count_) : 0;
+  const int granted = goes_on ? std::min(requested, config_->max_restarts - restart_count_) : 0;
   restart_count_ += granted;
   member.granted += granted;
-  if (asked > granted && goes_on && member.phase == Phase::kEmpty) {
+  if (requested > granted && goes_on && member.phase == Phase::kEmpty) {
     member.cannot_recover = true;
-    give_up_hopeless(member.offer.host);
+    give_up_if_too_few(member.offer.host);
   }
   const bool over = state_ == State::kClosing || restart_count_ < config_->max_restarts;
   const int refused = over ? 0 : member.fallen - member.granted;
   DDPRUN_ASSERT(refused >= 0);
   if (member.granted > slots.respawned || refused > 0) {
-    tell(node, Respawn{member.granted, restart_count_, refused});
+    send(node, Respawn{member.granted, restart_count_, refused});
   }
 }
 
 // Whether those that are left can ever be enough; nobody waits for new nodes in their place.
-void Run::give_up_hopeless(const std::string& host) {
+void Run::give_up_if_too_few(const std::string& host) {
   if (!gathering()) return;
   int left = count(Phase::kReady) + count(Phase::kStopping);
   for (const auto& [node, member] : members_) {

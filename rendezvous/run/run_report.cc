@@ -50,13 +50,15 @@ struct Run::Snapshot {
   }
 
   static void member(auto&& a, auto& whole) {
-    auto& [offer, phase, arrival, group_rank_before, after_round, seat, last_seen, beat, beat_told,
-           roster_told, unanswered, missing, asked, round_trip, living, beginning, prepares,
-           invited, holders, kept, parked, spares, serial, fallen, granted, cannot_recover] = whole;
+    auto& [offer, phase, arrival, group_rank_before, after_round, seat, last_seen, beat,
+           heartbeat_acknowledged, roster_notified, unanswered, missing, asked, round_trip, living,
+           beginning, prepares, invited, holders, kept, parked, spares, serial, fallen, granted,
+           cannot_recover] = whole;
     a("offer", offer), a.enumerator("phase", phase, Phase::kEmpty), a("arrival", arrival);
     a.added("after_round", after_round);
     a("group_rank_before", group_rank_before), a("seat", seat), a("last_seen", last_seen);
-    a("beat_ms", beat), a("beat_told_ms", beat_told), a("roster_told", roster_told);
+    a("beat_ms", beat), a("beat_told_ms", heartbeat_acknowledged),
+        a("roster_told", roster_notified);
     a("missing", missing), a("unanswered", unanswered);
     a.added("asked", asked), a.added("round_trip_ms", round_trip);
     a.added("living", living), a.added("kept", kept), a.added("parked", parked);
@@ -260,13 +262,13 @@ bool add_name(std::string& list, int& named, const std::string& name) {
 }  // namespace
 
 std::string Run::losses_text() const {
-  constexpr std::size_t kToldMax = 10;
+  constexpr std::size_t kNamedMax = 10;
   std::string text;
-  for (std::size_t i = 0; i < std::min(lost_.size(), kToldMax); ++i) {
+  for (std::size_t i = 0; i < std::min(lost_.size(), kNamedMax); ++i) {
     const auto& [what, times] = lost_[i];
     text += " " + what + (times > 1 ? ", " + std::to_string(times) + " times" : "") + ".";
   }
-  if (lost_.size() <= kToldMax) return text;
+  if (lost_.size() <= kNamedMax) return text;
   return text + " And so on: " + std::to_string(lost_.size()) + " of these in all.";
 }
 

@@ -33,9 +33,9 @@ std::vector<std::size_t> order_nodes(const std::vector<Candidate>& candidates) {
   // told rank beyond the end (the round is smaller than once planned) counts as untold.
   std::vector<std::size_t> order(candidates.size(), kFree);
   std::erase_if(rest, [&](std::size_t i) {
-    const int told = candidates[i].offer->node_rank;
-    if (told < 0 || static_cast<std::size_t>(told) >= order.size()) return false;
-    std::size_t& place = order[static_cast<std::size_t>(told)];
+    const int given = candidates[i].offer->node_rank;
+    if (given < 0 || static_cast<std::size_t>(given) >= order.size()) return false;
+    std::size_t& place = order[static_cast<std::size_t>(given)];
     if (place != kFree) return false;
     place = i;
     return true;

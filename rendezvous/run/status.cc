@@ -57,7 +57,7 @@ json to_json(const RoundStatus& round) {
 // Shares of the time of all ranks in the run.
 void add_ledger(json& object, const LedgerTotals& ledger) {
   object["elapsed_s"] = std::chrono::duration<double>(ledger.wall).count();
-  object["goodput"] = ledger.knows_goodput() ? json(ledger.goodput()) : json();
+  object["goodput"] = ledger.has_goodput() ? json(ledger.goodput()) : json();
   object["parts"] = json::object();
   for (std::size_t i = 0; i < kTimeParts; ++i) {
     const auto part = static_cast<TimePart>(i);

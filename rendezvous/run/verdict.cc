@@ -258,7 +258,7 @@ const WorkerDeath* death_of(const std::vector<WorkerDeath>& deaths, int rank) {
   return found == deaths.end() ? nullptr : &*found;
 }
 
-const WorkerDeath* who_waited_for(const std::vector<WorkerDeath>& deaths, int rank) {
+const WorkerDeath* waiter_for(const std::vector<WorkerDeath>& deaths, int rank) {
   const auto found = std::find_if(deaths.begin(), deaths.end(), [&](const WorkerDeath& death) {
     return own_doing(death) && death.fault == Fault::kTimedOut && death.blames == rank;
   });
@@ -281,13 +281,13 @@ FirstCause accused(const WorkerDeath& death, Fault fault, const WorkerDeath& wit
   return cause;
 }
 
-std::string said_by(const WorkerDeath& witness, const std::string& what) {
+std::string reported_by(const WorkerDeath& witness, const std::string& what) {
   const std::string text = "rank " + std::to_string(witness.rank) + " " + what;
   return witness.detail.empty() ? text : text + " (" + first_line(witness.detail) + ")";
 }
 
 FirstCause stuck(const WorkerDeath& death, const WorkerDeath& witness) {
-  return accused(death, Fault::kStuck, witness, said_by(witness, "gave up waiting for it"));
+  return accused(death, Fault::kStuck, witness, reported_by(witness, "gave up waiting for it"));
 }
 
 // "step 12 (collective #40)", as far as it is known; else empty.
@@ -325,7 +325,7 @@ std::optional<FirstCause> mismatched(const std::vector<WorkerDeath>& deaths,
                                      const WorkerDeath& first) {
   const WorkerDeath* odd = death_of(deaths, odd_rank(deaths));
   if (!odd || odd->rank == first.rank) return std::nullopt;
-  return accused(*odd, Fault::kMismatch, first, said_by(first, "saw it"));
+  return accused(*odd, Fault::kMismatch, first, reported_by(first, "saw it"));
 }
 
 // What a victim says of a rank that did not fail itself.
@@ -337,11 +337,11 @@ std::optional<FirstCause> accusation(const std::vector<WorkerDeath>& deaths,
   const WorkerDeath* blamed = ended ? ended : death_of(deaths, victim.blames);
   if (!blamed) return std::nullopt;
   if (blamed->fault == Fault::kAborted && (ended || !own_doing(*blamed))) {
-    return accused(*blamed, Fault::kAborted, victim, said_by(victim, "saw it"));
+    return accused(*blamed, Fault::kAborted, victim, reported_by(victim, "saw it"));
   }
   if (own_doing(*blamed)) return std::nullopt;
   if (blamed->fault == Fault::kLeftEarly) return left_early(*blamed, victim);
-  if (const WorkerDeath* witness = who_waited_for(deaths, blamed->rank)) {
+  if (const WorkerDeath* witness = waiter_for(deaths, blamed->rank)) {
     return stuck(*blamed, *witness);
   }
   return std::nullopt;

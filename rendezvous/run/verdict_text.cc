@@ -165,7 +165,7 @@ ordered_json to_json(const LedgerTotals& ledger) {
     parts[name_of(static_cast<TimePart>(i))] = seconds(ledger.parts.times[i]);
   }
   const ordered_json goodput =
-      ledger.knows_goodput() ? ordered_json(ledger.goodput()) : ordered_json(nullptr);
+      ledger.has_goodput() ? ordered_json(ledger.goodput()) : ordered_json(nullptr);
   return {{"wall_s", seconds(ledger.wall)},
           {"places", ledger.places},
           {"goodput", goodput},

@@ -70,16 +70,16 @@ void FakeEtcd::put(const std::string& key, const std::string& value) {
 std::string FakeEtcd::answer(const std::string& path, const std::string& body) {
   ++requests;
   largest_request = std::max(largest_request, body.size());
-  const json asked = json::parse(body);
+  const json query = json::parse(body);
   if (path == "/v3/lease/grant") return R"({"ID":"7","TTL":"2"})";
   if (path == "/v3/lease/revoke")
     return keys.erase("/ddprun/leader"), created.erase("/ddprun/leader"), "{}";
   if (path == "/v3/lease/keepalive") return R"({"result":{"ID":"7","TTL":"2"}})";
   json reply = {{"header", {{"revision", std::to_string(revision_)}}}};
   if (path == "/v3/kv/range") {
-    const std::string first = plain(asked, "key");
-    const std::string end = asked.contains("range_end") ? plain(asked, "range_end") : first + '\0';
-    const std::size_t limit = std::stoul(asked.value("limit", "1000"));
+    const std::string first = plain(query, "key");
+    const std::string end = query.contains("range_end") ? plain(query, "range_end") : first + '\0';
+    const std::size_t limit = std::stoul(query.value("limit", "1000"));
     for (auto it = keys.lower_bound(first); it != keys.end() && it->first < end; ++it) {
       if (reply["kvs"].size() == limit) reply["more"] = true;
       if (reply["kvs"].size() == limit) break;
@@ -87,13 +87,13 @@ std::string FakeEtcd::answer(const std::string& path, const std::string& body) {
     }
     return reply.dump();
   }
-  const json& compare = asked["compare"][0];
+  const json& compare = query["compare"][0];
   const auto guard = created.find(plain(compare, "key"));
   const std::int64_t is = guard == created.end() ? 0 : guard->second;
   if (std::to_string(is) != compare["create_revision"]) return reply.dump();
   reply["header"]["revision"] = std::to_string(++revision_);
   reply["succeeded"] = true;
-  for (const json& operation : asked["success"]) {
+  for (const json& operation : query["success"]) {
     if (operation.contains("request_put")) {
       put(plain(operation["request_put"], "key"), plain(operation["request_put"], "value"));
       continue;

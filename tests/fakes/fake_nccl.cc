@@ -92,8 +92,8 @@ void move_chunks(Comm& comm, const Collective& c) {
   const bool gather = c.what.kind == kAllGather;
   for (std::size_t done = 0; done < total; done += kFakeChunk) {
     const std::size_t n = std::min(kFakeChunk, total - done);
-    const bool speaks = gather || comm.rank == c.what.root;
-    const bool well = share(comm, speaks ? c.in + done : nullptr, n, [&] {
+    const bool prints = gather || comm.rank == c.what.root;
+    const bool well = share(comm, prints ? c.in + done : nullptr, n, [&] {
       for (int r = 0; r < comm.size; ++r) {
         char* to = gather ? c.out + static_cast<std::size_t>(r) * total : c.out;
         if (gather || r == c.what.root) std::memcpy(to + done, comm.wire->chunks[r], n);
@@ -273,12 +273,12 @@ void await_words() {
 // Counts the ids since the fault was asked for.
 bool next_is_deaf() {
   static std::mutex mutex;
-  static std::string* asked = new std::string;
+  static std::string* requested = new std::string;
   static int left = 0;
   const char* faults = std::getenv("FAKE_NCCL");
   const std::lock_guard lock(mutex);
-  if (*asked != (faults ? faults : "")) {
-    *asked = faults ? faults : "";
+  if (*requested != (faults ? faults : "")) {
+    *requested = faults ? faults : "";
     left = number("deaf_ids", 0);
   }
   return left-- > 0;

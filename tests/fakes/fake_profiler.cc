@@ -104,40 +104,40 @@ ProfiledKernel::ProfiledKernel(void* context, int rank,
     : context_(context) {
   if (!context) return;
   for (const FakeOperation& operation : operations) {
-    told_.push_back({.event = nullptr, .has_kernel = !operation.on_window, .channels = {}});
+    reported_.push_back({.event = nullptr, .has_kernel = !operation.on_window, .channels = {}});
     plugin().with([&](const auto& calls, auto event) {
       event.rank = rank;
       describe(event, operation);
-      calls.start(context_, &told_.back().event, &event);
+      calls.start(context_, &reported_.back().event, &event);
     });
   }
 }
 
 void ProfiledKernel::enqueued() {
-  for (const Told& told : told_) {
+  for (const Reported& reported : reported_) {
     plugin().with([&](const auto& calls, auto) {
-      if (told.event) calls.stop(told.event);
+      if (reported.event) calls.stop(reported.event);
     });
   }
 }
 
 void ProfiledKernel::begins() {
-  for (Told& told : told_) {
-    for (int c = 0; c < kChannels && told.has_kernel; ++c) {
+  for (Reported& reported : reported_) {
+    for (int c = 0; c < kChannels && reported.has_kernel; ++c) {
       plugin().with([&](const auto& calls, auto event) {
         event.type = kProfileChannel;
-        event.parent = told.event;
+        event.parent = reported.event;
         event.channel = {static_cast<std::uint8_t>(c), gpu_time()};
-        told.channels.push_back(nullptr);
-        calls.start(context_, &told.channels.back(), &event);
+        reported.channels.push_back(nullptr);
+        calls.start(context_, &reported.channels.back(), &event);
       });
     }
   }
 }
 
 void ProfiledKernel::ends() {
-  for (const Told& told : told_) {
-    for (void* const channel : told.channels) {
+  for (const Reported& reported : reported_) {
+    for (void* const channel : reported.channels) {
       plugin().with([&](const auto& calls, auto) {
         ProfilerState state{};
         state.channel.gpu_time = gpu_time();

@@ -30,13 +30,13 @@ class ProfiledKernel {
   void ends();
 
  private:
-  struct Told {
+  struct Reported {
     void* event = nullptr;
     bool has_kernel = false;
     std::vector<void*> channels;
   };
   void* const context_;
-  std::vector<Told> told_;
+  std::vector<Reported> reported_;
 };
 
 }  // namespace ddprun::test

@@ -71,8 +71,8 @@ void fuzz_manifest(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   check(text);
   check(with_checksum(text));
-  auto said = decode_contribution(text);
-  if (auto* contribution = std::get_if<Contribution>(&said)) {
+  auto result = decode_contribution(text);
+  if (auto* contribution = std::get_if<Contribution>(&result)) {
     const auto combined = combine({*contribution, *contribution});
     if (const auto* manifest = std::get_if<Manifest>(&combined)) check(encode(*manifest));
   }

@@ -115,13 +115,13 @@ class Play {
     pass_needs_ = marks_;  // Nothing is waited for any more.
     take(*rest);
     DDPRUN_ASSERT(next_ == buckets_.size());
-    DDPRUN_ASSERT(reducer_.knows_order() && reducer_.arrival().size() == parameters_);
+    DDPRUN_ASSERT(reducer_.has_order() && reducer_.arrival().size() == parameters_);
   }
 
   void cancel() {
     const Reducer::Released rest = reducer_.cancel();
     DDPRUN_ASSERT(rest.first == next_ && rest.last == buckets_.size());
-    DDPRUN_ASSERT(reducer_.knows_order());
+    DDPRUN_ASSERT(reducer_.has_order());
     collecting_ = first_ = false;
   }
 

@@ -39,7 +39,7 @@ class Clients {
     for (int connection = 0; connection < kConnections; ++connection) store_.open(connection);
   }
 
-  void say(int connection, std::string_view bytes) {
+  void send(int connection, std::string_view bytes) {
     const bool fine = store_.feed(connection, bytes, replies_).has_value();
     check_replies();
     if (!fine) reopen(connection);
@@ -82,7 +82,7 @@ void fuzz_store(const std::uint8_t* data, std::size_t size) {
     }
     const std::string_view piece = rest.substr(0, head >> 2);
     rest.remove_prefix(piece.size());
-    clients.say(connection, piece);
+    clients.send(connection, piece);
   }
 }
 

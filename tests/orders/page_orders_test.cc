@@ -29,7 +29,7 @@ Program on_page(std::vector<std::function<void()>> threads) {
           .threads = std::move(threads)};
 }
 
-void tell() { agent::write_word(page, 3, "gone"); }
+void notify_loss() { agent::write_loss(page, 3, "gone"); }
 
 bool is_whole(const std::optional<worker_sdk::LossNotice>& word) {
   return word && word->rank == 3 && word->text == "gone";
@@ -40,7 +40,7 @@ TEST_CASE("Orders: a word of the agent that is seen is seen whole") {
     const auto word = worker_sdk::read_loss(page);
     expect(!word || is_whole(word), "half a word");
   };
-  CHECK_THAT(explore(on_page({tell, look})).text(), Catch::StartsWith("all well in all"));
+  CHECK_THAT(explore(on_page({notify_loss, look})).text(), Catch::StartsWith("all well in all"));
 }
 
 TEST_CASE("Orders: who listens hears the agent's word, and does not sleep for ever") {
@@ -48,8 +48,9 @@ TEST_CASE("Orders: who listens hears the agent's word, and does not sleep for ev
     static const std::atomic<bool> stopping{false};
     expect(is_whole(worker_sdk::await_loss(page, stopping)), "half a word");
   };
-  CHECK_THAT(explore(on_page({tell, listen})).text(), Catch::StartsWith("all well in all"));
-  CHECK_THAT(explore(on_page({tell, listen, listen})).text(), Catch::StartsWith("all well in all"));
+  CHECK_THAT(explore(on_page({notify_loss, listen})).text(), Catch::StartsWith("all well in all"));
+  CHECK_THAT(explore(on_page({notify_loss, listen, listen})).text(),
+             Catch::StartsWith("all well in all"));
 }
 
 TEST_CASE("Orders: who is to stop listening wakes up") {

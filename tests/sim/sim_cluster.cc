@@ -220,9 +220,9 @@ void Cluster::check_others_left(const Seat& seat) {
     check(!may_shrink || stands(host) || !host.down_since ||
               now_ - std::max(*host.down_since, host.stands_until) < kFence + kFenceSlack,
           other + " has lost the daemon and goes on beyond its fence");
-    check(!run()->knows(host.node), other + " still has workers of round " +
-                                        std::to_string(host.workers_round) + " as round " +
-                                        std::to_string(seat.round) + " starts");
+    check(!run()->has_node(host.node), other + " still has workers of round " +
+                                           std::to_string(host.workers_round) + " as round " +
+                                           std::to_string(seat.round) + " starts");
   }
 }
 
@@ -285,13 +285,13 @@ void Cluster::end_worker(const std::string& name, std::size_t local_rank, int ex
   death.exit_code = exit_code;
   death.signal = signal;
   death.stopped_by_us = signal != 0 && (elastic(name) ? worker.signalled : !host.agent->running());
-  const bool words_follow = exit_code != 0 && chance(30);
-  const agent::WorkerEnded ended{death, words_follow};
+  const bool output_follows = exit_code != 0 && chance(30);
+  const agent::WorkerEnded ended{death, output_follows};
   when_awake(name, [this, name, ended, life = host.life] {
     if (hosts_.at(name).life != life) return;
     dispatch(name, ended);
-    if (ended.words_follow) {
-      after(10ms, [this, name, words = agent::WordsCame{ended.death}, life] {
+    if (ended.output_follows) {
+      after(10ms, [this, name, words = agent::LastOutput{ended.death}, life] {
         when_awake(name, [this, name, words, life] {
           if (hosts_.at(name).life == life) dispatch(name, words);
         });
@@ -347,7 +347,7 @@ void Cluster::connected(const std::string& name, int life) {
     return;
   }
   host.link = link_next_++;
-  host.heard = now_;
+  host.last_received = now_;
   Link& link = links_[host.link];
   link.host = name;
   link.life = life;
@@ -439,9 +439,9 @@ void Cluster::pump_down(LinkId id) {
                      std::holds_alternative<rendezvous::StopRound>(*message) ||
                      std::holds_alternative<rendezvous::EndRun>(*message);
   if (order && std::exchange(host.flap_on_order, false)) return break_link(name, chance(50));
-  host.heard = now_;
+  host.last_received = now_;
   if (!std::exchange(host.greeted, true)) dispatch(name, agent::LinkUp{});
-  dispatch(name, agent::Heard{*message});
+  dispatch(name, agent::Received{*message});
 }
 
 void Cluster::beat(const std::string& name, int life) {
@@ -464,7 +464,7 @@ void Cluster::beat(const std::string& name, int life) {
 // As agent/node/remote_link is: with a daemon that stands still for up to a minute, unless another
 // one may have taken over; with a lossy cable for twenty round trips; never without its own time.
 bool Cluster::patient(const Host& host) const {
-  const Duration silence = now_ - std::max(host.heard, host.stands_until);
+  const Duration silence = now_ - std::max(host.last_received, host.stands_until);
   if (silence <= 2 * options_.config.heartbeat_timeout) return true;
   const bool answers = daemon_ && links_.at(host.link).daemon_side && !host.cut();
   return answers && !options_.several_daemons && silence < 60s;

@@ -139,7 +139,7 @@ class Cluster {
     bool lossy = false;
     TimePoint stands_until{};
     bool flap_on_order = false;
-    TimePoint heard{};
+    TimePoint last_received{};
     bool greeted = false;  // By the daemon, on this link.
     std::vector<Worker> workers;
     int workers_round = -1;
@@ -184,8 +184,8 @@ class Cluster {
   void put_down(LinkId link, std::optional<std::string> what);
   bool patient(const Host& host) const;
   void daemon_wakes(TimePoint stood_since);
-  void daemon_looks();
-  void daemon_looks_at(LinkId link);
+  void daemon_polls();
+  void daemon_reads(LinkId link);
   void notice_failure(const std::string& host, std::size_t local_rank);
   bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
 
@@ -198,8 +198,8 @@ class Cluster {
   void end_plain_later(const std::string& host, std::size_t local_rank);
   void check_beginners(const std::string& host);
   void get_ready_later(const std::string& host, std::size_t local_rank);
-  void tell_agent(const std::string& host, std::size_t local_rank, Milliseconds delay,
-                  const agent::Event& event);
+  void notify_agent(const std::string& host, std::size_t local_rank, Milliseconds delay,
+                    const agent::Event& event);
   void spawn_worker(const std::string& host, const agent::SpawnWorker& spawn);
   void seat_workers(const std::string& host, const agent::SeatWorkers& seat);
   void fence_workers(const std::string& host, int round);

@@ -213,10 +213,10 @@ void Cluster::arm_daemon_tick() {
   after(delay, [this, life = daemon_life_, due = *due] {
     if (!daemon_ || daemon_life_ != life || daemon_->deadline() != due) return;
     // A daemon that stood still reads what has come meanwhile before it looks at its clock.
-    if (!daemon_stands() && now_ >= daemon_woke_ + 100ms) return daemon_looks();
+    if (!daemon_stands() && now_ >= daemon_woke_ + 100ms) return daemon_polls();
     const auto left = std::max(daemon_stands_until_, daemon_woke_) + 101ms - now_;
     after(std::chrono::duration_cast<Milliseconds>(left), [this, life] {
-      if (daemon_ && daemon_life_ == life && !daemon_stands()) daemon_looks();
+      if (daemon_ && daemon_life_ == life && !daemon_stands()) daemon_polls();
     });
   });
 }

@@ -34,8 +34,8 @@ bool Cluster::same(const std::string& name, int life, std::size_t local_rank,
 }
 
 // What a living worker says on its link.
-void Cluster::tell_agent(const std::string& name, std::size_t local_rank, Milliseconds delay,
-                         const agent::Event& event) {
+void Cluster::notify_agent(const std::string& name, std::size_t local_rank, Milliseconds delay,
+                           const agent::Event& event) {
   const Host& host = hosts_.at(name);
   after(delay, [this, name, local_rank, event, life = host.life,
                 process = host.workers[local_rank].process] {
@@ -105,7 +105,7 @@ void Cluster::get_ready_later(const std::string& name, std::size_t local_rank) {
     }
     worker.ready = true;
     worker.halted = !options_.quiet && chance(2);
-    tell_agent(name, local_rank, 0ms, agent::WorkerReady{static_cast<int>(local_rank)});
+    notify_agent(name, local_rank, 0ms, agent::WorkerReady{static_cast<int>(local_rank)});
     if (worker.round >= 0) resume_later(worker.round);
   });
 }
@@ -151,13 +151,13 @@ void Cluster::seat_workers(const std::string& name, const agent::SeatWorkers& se
 void Cluster::leave_later(const std::string& name, std::size_t local_rank) {
   const Host& host = hosts_.at(name);
   const Worker& worker = host.workers[local_rank];
-  after(Milliseconds(1 + random_() % 10),
-        [this, name, local_rank, life = host.life, process = worker.process, round = worker.round] {
-          if (!same(name, life, local_rank, process)) return;
-          Worker& w = hosts_.at(name).workers[local_rank];
-          if (!w.alive || w.round != round || std::exchange(w.left, true)) return;
-          tell_agent(name, local_rank, 1ms, agent::WorkerLeft{static_cast<int>(local_rank), round});
-        });
+  after(Milliseconds(1 + random_() % 10), [this, name, local_rank, life = host.life,
+                                           process = worker.process, round = worker.round] {
+    if (!same(name, life, local_rank, process)) return;
+    Worker& w = hosts_.at(name).workers[local_rank];
+    if (!w.alive || w.round != round || std::exchange(w.left, true)) return;
+    notify_agent(name, local_rank, 1ms, agent::WorkerLeft{static_cast<int>(local_rank), round});
+  });
 }
 
 void Cluster::fence_workers(const std::string& name, int round) {
@@ -216,7 +216,7 @@ void Cluster::make_plain(const std::string& name) {
   if (!host.workers[i].alive || !host.workers[i].ready) return;
   hosts_.at(name).workers[i].halted = true;
   ++failures_;  // If it has no seat it is killed, and replaced.
-  tell_agent(name, i, 1ms, agent::WorkerPlain{static_cast<int>(i)});
+  notify_agent(name, i, 1ms, agent::WorkerPlain{static_cast<int>(i)});
 }
 
 // One that waits for its seat, or is not even ready for one.

@@ -46,7 +46,7 @@ void Cluster::resume(int round) {
       if (!worker.alive || worker.round != round) continue;
       worker.resumed = round;
       worker.beginning = beginning;
-      tell_agent(name, i, 0ms, agent::WorkerResumed{static_cast<int>(i), round});
+      notify_agent(name, i, 0ms, agent::WorkerResumed{static_cast<int>(i), round});
     }
   }
   if (workers_finish_) return_later(round);
@@ -93,7 +93,7 @@ void Cluster::return_workers(int round) {
 void Cluster::check_one_beginning() {
   std::set<int> beginnings;
   for (const auto& [name, host] : hosts_) {
-    if (!host.agent || !run()->knows(host.node)) continue;
+    if (!host.agent || !run()->has_node(host.node)) continue;
     for (const Worker& worker : host.workers) {
       if (worker.done) beginnings.insert(worker.beginning);
     }

@@ -45,14 +45,14 @@ void Cluster::daemon_wakes(TimePoint stood_since) {
 }
 
 // The tick, and before it what the kernels of silent nodes show.
-void Cluster::daemon_looks() {
+void Cluster::daemon_polls() {
   for (const LinkId link : daemon_->quiet(daemon_now())) {
-    if (daemon_) daemon_looks_at(link);
+    if (daemon_) daemon_reads(link);
   }
   if (daemon_) daemon_takes(0, std::nullopt);
 }
 
-void Cluster::daemon_looks_at(LinkId id) {
+void Cluster::daemon_reads(LinkId id) {
   Link& link = links_.at(id);
   take_acknowledgements(id);
   const rendezvous::Reach reach{link.answered, hosts_.at(link.host).lossy ? 2 * kFar : 1ms};

@@ -98,12 +98,12 @@ void ElasticHost::wait_once() {
     return;
   }
   for (std::size_t i = workers_.size(); i-- > 0;) {
-    if (entries[2 * i].revents != 0) hear(*workers_[i]);
+    if (entries[2 * i].revents != 0) receive(*workers_[i]);
     if (entries[2 * i + 1].revents != 0) reap(i);
   }
 }
 
-void ElasticHost::hear(Worker& worker) {
+void ElasticHost::receive(Worker& worker) {
   char bytes[kMessageBytesMax];
   for (;;) {
     const ssize_t got = ::recv(worker.link.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
@@ -121,31 +121,31 @@ void ElasticHost::take(Worker& worker, const WorkerMessage& message) {
   const std::string name =
       "slot " + std::to_string(worker.slot) + "." + std::to_string(worker.life);
   if (std::holds_alternative<Ready>(message)) {
-    say(name + " is ready");
+    note(name + " is ready");
     worker.ready = true;
     return;
   }
   if (const auto* left = std::get_if<LeftRound>(&message)) {
-    say(name + " left round " + std::to_string(left->round) + " after step " +
-        std::to_string(left->step));
+    note(name + " left round " + std::to_string(left->round) + " after step " +
+         std::to_string(left->step));
     if (left->round == round_) worker.left = true;
     return;
   }
   const auto& resumed = std::get<Resumed>(message);
-  say(name + " goes on with step " + std::to_string(resumed.step) + ", repeats " +
-      std::to_string(resumed.repeated) + ", lost " + std::to_string(resumed.lost_us) + " us");
+  note(name + " goes on with step " + std::to_string(resumed.step) + ", repeats " +
+       std::to_string(resumed.repeated) + ", lost " + std::to_string(resumed.lost_us) + " us");
   repeated_ = std::max(repeated_, resumed.repeated);
   if (last_was_planned_) repeated_planned_ += resumed.repeated;
 }
 
 void ElasticHost::reap(std::size_t at) {
-  hear(*workers_[at]);  // What it said before.
+  receive(*workers_[at]);  // What it said before.
   const std::unique_ptr<Worker> gone = std::move(workers_[at]);
   workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(at));
   int status = 0;
   ::waitpid(gone->pid, &status, 0);
-  say("slot " + std::to_string(gone->slot) + "." + std::to_string(gone->life) + ", rank " +
-      std::to_string(gone->seat) + ", ended: " + described(status));
+  note("slot " + std::to_string(gone->slot) + "." + std::to_string(gone->life) + ", rank " +
+       std::to_string(gone->seat) + ", ended: " + described(status));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
     ++finished_;
     return;
@@ -209,7 +209,7 @@ void ElasticHost::seat_if_possible() {
   store_ = std::make_unique<worker_sdk::StoreHost>(
       "127.0.0.1", std::uint16_t{0}, worker_sdk::deadline_after(std::chrono::seconds(60)));
   const int size = static_cast<int>(ready.size());
-  say("round " + std::to_string(round_) + " of " + std::to_string(size));
+  note("round " + std::to_string(round_) + " of " + std::to_string(size));
   for (int rank = 0; rank < size; ++rank) {
     Worker& worker = *ready[static_cast<std::size_t>(rank)];
     worker.seat = rank;

@@ -59,13 +59,13 @@ class ElasticHost {
 
   void spawn(int slot, int life);
   void wait_once();
-  void hear(Worker& worker);
+  void receive(Worker& worker);
   void take(Worker& worker, const worker_link::WorkerMessage& message);
   void reap(std::size_t at);
   void send(Worker& worker, const worker_link::AgentMessage& message);
   void end_round(int lost_rank, const std::string& why);
   void seat_if_possible();
-  void say(const std::string& line) { trace_ += line + "\n"; }
+  void note(const std::string& line) { trace_ += line + "\n"; }
   bool any_seated() const;
 
   const ElasticHostOptions options_;

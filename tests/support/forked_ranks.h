@@ -113,19 +113,19 @@ class ForkedRanks {
     if (::pipe2(ends, O_CLOEXEC) != 0) std::abort();
     const pid_t pid = ::fork();
     if (pid == 0) {
-      const auto say = [&](const std::string& line) {
+      const auto print = [&](const std::string& line) {
         [[maybe_unused]] const auto written = ::write(ends[1], line.data(), line.size());
       };
       try {
         {
           ProcessGroup group = ProcessGroup::init(prepare(rank));
-          body(group, [&] { say("ready\n"); });
+          body(group, [&] { print("ready\n"); });
         }
-        say("returned\n");
+        print("returned\n");
       } catch (const Error& error) {
-        say("threw " + std::to_string(error.code().value()) + " " +
-            std::to_string(error.where().peer) + " " +
-            std::to_string(error.where().waited.count()) + " " + error.what() + "\n");
+        print("threw " + std::to_string(error.code().value()) + " " +
+              std::to_string(error.where().peer) + " " +
+              std::to_string(error.where().waited.count()) + " " + error.what() + "\n");
       }
       ::_exit(0);
     }

@@ -21,18 +21,18 @@ std::uint64_t fork_count() noexcept {
   return forks.load(std::memory_order_relaxed);
 }
 
-void RoundFence::raise(Word word) {
+void RoundFence::raise(Notice word) {
   const std::lock_guard lock(mutex_);
   if (is_raised()) return;
-  word_ = std::move(word);
+  notice_ = std::move(word);
   raised_.store(true, std::memory_order_release);
   for (const Listener& listener : listeners_) listener();
 }
 
-std::optional<RoundFence::Word> RoundFence::word() const {
+std::optional<RoundFence::Notice> RoundFence::word() const {
   if (!is_raised()) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  return word_;
+  return notice_;
 }
 
 std::shared_ptr<void> RoundFence::listen(Listener listener) {

@@ -24,7 +24,7 @@ std::uint64_t fork_count() noexcept;
 // Used from any thread.
 class RoundFence : public std::enable_shared_from_this<RoundFence> {
  public:
-  struct Word {
+  struct Notice {
     int lost_rank = -1;  // In the round; -1: no rank's end is the reason.
     std::string why;
   };
@@ -32,9 +32,9 @@ class RoundFence : public std::enable_shared_from_this<RoundFence> {
   using Listener = std::function<void()>;
 
   // Calls all listeners. Only the first call has an effect.
-  void raise(Word word);
+  void raise(Notice word);
   bool is_raised() const noexcept { return raised_.load(std::memory_order_acquire); }
-  std::optional<Word> word() const;
+  std::optional<Notice> word() const;
 
   // The listener is called at most once: when the fence is raised, or at once if it was. Destroying
   // the handle removes the listener and waits for a running call of it.
@@ -43,7 +43,7 @@ class RoundFence : public std::enable_shared_from_this<RoundFence> {
  private:
   mutable std::mutex mutex_;
   std::list<Listener> listeners_;
-  Word word_;
+  Notice notice_;
   std::atomic<bool> raised_{false};
 };
 

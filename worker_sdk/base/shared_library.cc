@@ -37,9 +37,9 @@ bool open(Library& library, const std::string& name, int more = 0) {
   return library.handle != nullptr;
 }
 
-std::vector<std::string> candidates(const LibraryWish& wish) {
+std::vector<std::string> candidates(const LibraryRequest& request) {
   std::vector<std::string> paths;
-  for (const std::string& inside : wish.in_folders) {
+  for (const std::string& inside : request.in_folders) {
     std::vector<std::string> patterns{inside};
     if (inside.front() != '/') {
       patterns = python_package_patterns();
@@ -52,15 +52,15 @@ std::vector<std::string> candidates(const LibraryWish& wish) {
   return paths;
 }
 
-std::string said(const LibraryWish& wish, const std::string& broken) {
+std::string missing_text(const LibraryRequest& request, const std::string& broken) {
   std::string text =
-      "no " + wish.title + " found: " + wish.variable + " is not set, the loader has";
-  for (const std::string& name : wish.names) {
-    text += (&name == &wish.names.front() ? " no " : " or ") + name;
+      "no " + request.title + " found: " + request.variable + " is not set, the loader has";
+  for (const std::string& name : request.names) {
+    text += (&name == &request.names.front() ? " no " : " or ") + name;
   }
   text += ", and";
-  for (const std::string& inside : wish.in_folders) {
-    text += (&inside == &wish.in_folders.front() ? " there is no " : " or ") + inside;
+  for (const std::string& inside : request.in_folders) {
+    text += (&inside == &request.in_folders.front() ? " there is no " : " or ") + inside;
   }
   text += " (looked below " + std::to_string(python_package_patterns().size()) +
           " Python package folders)";
@@ -95,25 +95,25 @@ std::vector<std::string> python_package_patterns() {
   return patterns;
 }
 
-Library open_library(const LibraryWish& wish) {
+Library open_library(const LibraryRequest& request) {
   Library library;
-  const std::string given = environment_variable(wish.variable.c_str());
+  const std::string given = environment_variable(request.variable.c_str());
   if (!given.empty()) {
     if (!open(library, given))
-      library.missing = wish.variable + " cannot be loaded: " + last_error();
+      library.missing = request.variable + " cannot be loaded: " + last_error();
     return library;
   }
   for (const int loaded_already : {RTLD_NOLOAD, 0}) {  // First the program's own library.
-    for (const std::string& name : wish.names) {
+    for (const std::string& name : request.names) {
       if (open(library, name, loaded_already)) return library;
     }
   }
   std::string broken;  // The library is there, but a dependency is missing.
-  for (const std::string& path : candidates(wish)) {
+  for (const std::string& path : candidates(request)) {
     if (open(library, path)) return library;
     broken = last_error();
   }
-  library.missing = said(wish, broken);
+  library.missing = missing_text(request, broken);
   return library;
 }
 

@@ -7,7 +7,7 @@
 
 namespace ddprun::worker_sdk {
 
-struct LibraryWish {
+struct LibraryRequest {
   std::string title;                    // "NCCL"
   std::string variable;                 // Names the file, if set: then nothing else is tried.
   std::vector<std::string> names;       // For the loader's own search path.
@@ -22,7 +22,7 @@ struct Library {
   void* find(const char* symbol) const;
 };
 
-Library open_library(const LibraryWish& wish);
+Library open_library(const LibraryRequest& wish);
 
 // The folders in which pip and Debian put Python packages here, as glob(7) patterns.
 std::vector<std::string> python_package_patterns();

@@ -129,18 +129,18 @@ std::optional<std::string> latest_checkpoint(const std::string& folder) {
 }
 
 std::optional<std::string> latest_checkpoint(ProcessGroup& group, const std::string& folder) {
-  std::string said;  // The path, or "!" and rank 0's error.
+  std::string answer;  // The path, or "!" and rank 0's error.
   if (group.rank() == 0) {
     try {
-      said = latest_checkpoint(folder).value_or("");
+      answer = latest_checkpoint(folder).value_or("");
     } catch (const Error& error) {
-      said = std::string("!") + error.what();
+      answer = std::string("!") + error.what();
     }
   }
-  said = broadcast_bytes(group, said, 0);
-  if (said.empty()) return std::nullopt;
-  if (said[0] == '!') throw Error(ErrorKind::system, {.peer = 0}, "rank 0: " + said.substr(1));
-  return said;
+  answer = broadcast_bytes(group, answer, 0);
+  if (answer.empty()) return std::nullopt;
+  if (answer[0] == '!') throw Error(ErrorKind::system, {.peer = 0}, "rank 0: " + answer.substr(1));
+  return answer;
 }
 
 // The newest checkpoint may be removed before it is opened, or while it is read.

@@ -97,7 +97,7 @@ struct CheckpointWriter::Impl {
   Contribution contribute(std::int64_t step, std::span<const CheckpointPiece> pieces,
                           std::string& bytes);
   Manifest agree(const Contribution& mine, std::string& name);
-  std::string look_at(const Written& complete) const;
+  std::string check(const Written& complete) const;
   std::string conclude(const Written& complete) const;
   void write(const std::string& path, const std::string& bytes, const Manifest& manifest) const;
 };
@@ -159,7 +159,7 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& na
 
 // Called when all ranks have written: a text that names the ranks with files that rank 0 does not
 // find; empty if all are there. Each host may have a folder of that name on a disk of its own.
-std::string CheckpointWriter::Impl::look_at(const Written& complete) const {
+std::string CheckpointWriter::Impl::check(const Written& complete) const {
   const std::string& path = complete.path;
   if (path.empty()) return {};
   constexpr std::size_t kNamed = 8;
@@ -178,7 +178,7 @@ std::string CheckpointWriter::Impl::look_at(const Written& complete) const {
 // Called when no rank writes any more: why `complete` is not a checkpoint. Also removes the older
 // ones that had to stay while it was written.
 std::string CheckpointWriter::Impl::conclude(const Written& complete) const {
-  std::string unseen = look_at(complete);
+  std::string unseen = check(complete);
   if (complete.path.empty() || !unseen.empty() || options.keep <= 0) return unseen;
   try {
     worker_sdk::remove_old_checkpoints(folder, options.keep, complete.path);
@@ -231,7 +231,7 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
               copied = Clock::now()] {
     try {
       impl->write(path, bytes, manifest);
-      impl->failure = impl->look_at(before);
+      impl->failure = impl->check(before);
       if (impl->failure.empty()) progress->saved(copied);
     } catch (const std::exception& e) {
       impl->failure = path + ": " + e.what();

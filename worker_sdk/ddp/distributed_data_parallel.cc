@@ -119,7 +119,7 @@ std::unique_ptr<worker_sdk::BucketSet> DistributedDataParallel::Impl::make_bucke
 
 // All ranks take rank 0's order, as they may have seen different ones.
 bool DistributedDataParallel::Impl::rebuild() {
-  if (rebuilt || !reducer.knows_order() || pass != Pass::kNone) return false;
+  if (rebuilt || !reducer.has_order() || pass != Pass::kNone) return false;
   rebuilt = true;
   std::vector<std::int64_t> arrival;
   for (const std::size_t p : reducer.arrival()) arrival.push_back(static_cast<std::int64_t>(p));
@@ -477,9 +477,9 @@ std::optional<SyncWindow> DistributedDataParallel::last_window() const {
   return in->timer->window();
 }
 
-void DistributedDataParallel::on_window(std::function<void(const SyncWindow&)> heard) {
+void DistributedDataParallel::on_window(std::function<void(const SyncWindow&)> on_window_ready) {
   const Locked in = locked();
-  in->timer->set_heard(std::move(heard));
+  in->timer->set_on_window(std::move(on_window_ready));
 }
 
 std::string DistributedDataParallel::trace() const {

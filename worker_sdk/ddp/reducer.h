@@ -62,7 +62,7 @@ class Reducer {
 
   bool collecting() const noexcept { return collecting_; }
   // True once a pass has ended.
-  bool knows_order() const noexcept { return !first_; }
+  bool has_order() const noexcept { return !first_; }
   // Parameters in the order in which the first pass marked them; unused ones last.
   std::vector<std::size_t> arrival() const;
   // Was it marked in the current pass, or in the last one?

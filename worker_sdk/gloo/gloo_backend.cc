@@ -35,7 +35,7 @@ using std::chrono::milliseconds;
 // with a later deadline than ours.
 constexpr milliseconds kDiagnosisPatience{3000};
 constexpr milliseconds kLastWordsPatience{50};
-constexpr milliseconds kAskAgain{5};  // Much shorter than both.
+constexpr milliseconds kQueryAgain{5};  // Much shorter than both.
 
 // pip's libtorch has a Gloo of its own, of another version. If the program links it before libgloo,
 // calls would go to both in turns.
@@ -86,10 +86,10 @@ GlooBackend::GlooBackend(std::shared_ptr<const Roster> roster, const GlooOptions
     : roster_(std::move(roster)),
       reopen_store_(options.reopen_store),
       prefix_(options.prefix),
-      everybody_(roster_->hosts.size()),
+      all_ranks_(roster_->hosts.size()),
       sent_(roster_->hosts.size()),
       received_(roster_->hosts.size()) {
-  std::iota(everybody_.begin(), everybody_.end(), 0);
+  std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
   const Error::Where where{.rank = roster_->rank,
                            .host = roster_->hosts[static_cast<std::size_t>(roster_->rank)],
                            .operation = "connecting to the peers"};
@@ -175,7 +175,7 @@ void GlooBackend::dissolve() noexcept {
 }
 
 void GlooBackend::lose(int rank, const std::string& why) noexcept {
-  lost_.tell(rank, why);
+  lost_.report(rank, why);
   watch_->free_all();
 }
 
@@ -253,7 +253,7 @@ void GlooBackend::fail(const Call& call, const Statement& known) {
   // the first rank to fail blames no rank, all others lack a culprit until their patience ends.
   if (mine.cause == Cause::kLost && mine.suspect < 0) mine.suspect = first_ended(connections_);
   if (on_failure_) on_failure_(mine);
-  const Diagnosis verdict = dissolved_ ? Diagnosis() : ask_the_others(mine, first);
+  const Diagnosis verdict = dissolved_ ? Diagnosis() : query_others(mine, first);
   if (dissolved_ || mine.cause == Cause::kAborted) {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
@@ -288,7 +288,7 @@ void GlooBackend::give_up(const Statement& known) noexcept {
 
 // Writes this rank's statement before it closes the connections: a peer that is cut off then finds
 // the reason.
-Diagnosis GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
+Diagnosis GlooBackend::query_others(const Statement& mine, bool is_first) {
   std::map<int, Statement> others;
   const auto start = Clock::now();
   try {
@@ -297,7 +297,7 @@ Diagnosis GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
     hang_up(connections_);
     // A rank that aborts needs no answers; its peers do.
     const auto patience = mine.cause == Cause::kAborted ? milliseconds(0) : kDiagnosisPatience;
-    const auto ask = [&] {
+    const auto query = [&] {
       if (lost_ || dissolved_) return true;  // The agent has reported the reason.
       for (int r = 0; store && r < roster_->size(); ++r) {
         if (r == roster_->rank || others.contains(r) || !store->check({failure_key(r)})) continue;
@@ -307,7 +307,7 @@ Diagnosis GlooBackend::ask_the_others(const Statement& mine, bool is_first) {
       }
       return !store || is_clear(mine, others, start);
     };
-    retry_until(start + patience, ask, kAskAgain);
+    retry_until(start + patience, query, kQueryAgain);
   } catch (const Error&) {
     hang_up(connections_);
     // The store is as dead as the peer; what this rank saw must do.
@@ -328,7 +328,7 @@ std::shared_ptr<void> GlooBackend::allocate(const Call& call, std::size_t bytes)
 // GlooBackend's collectives that only move bytes.
 
 void GlooBackend::broadcast(const Call& call, const Arrays& arrays) {
-  spread(call, everybody_, arrays.out, call.what.rank);
+  spread(call, all_ranks_, arrays.out, call.what.rank);
 }
 
 // A binomial tree: in round k, the ranks that have the data send it to the rank 2^k further on.
@@ -353,7 +353,7 @@ void GlooBackend::spread(const Call& call, const std::vector<int>& ranks, Buffer
   messages.wait();
 }
 
-void GlooBackend::barrier(const Call& call, const Arrays&) { meet(call, everybody_); }
+void GlooBackend::barrier(const Call& call, const Arrays&) { meet(call, all_ranks_); }
 
 // In round k, each rank notifies the rank 2^k further on that it and 2^k - 1 others have arrived.
 void GlooBackend::meet(const Call& call, const std::vector<int>& ranks) {
@@ -375,7 +375,7 @@ void GlooBackend::meet(const Call& call, const std::vector<int>& ranks) {
 void GlooBackend::all_gather(const Call& call, const Arrays& arrays) {
   const Buffer in = arrays.in;
   GlooTransfers messages = transfers(collective_slot(call), call);
-  for (const int r : everybody_) {
+  for (const int r : all_ranks_) {
     const Buffer to = arrays.out_part(r, call.what.count);
     if (r == roster_->rank) {
       move_bytes(to.data, in.data, in.bytes());
@@ -407,17 +407,17 @@ void GlooBackend::recv(const Call& call, const Arrays& arrays) {
 
 // Gloo would end the process over a message of another length than is awaited.
 void GlooBackend::exchange_counts(const Call& call, const Arrays& arrays) {
-  std::vector<std::uint64_t> mine, theirs(everybody_.size());
+  std::vector<std::uint64_t> mine, theirs(all_ranks_.size());
   for (const Buffer& part : arrays.ins) mine.push_back(part.count);
   GlooTransfers messages = transfers(collective_slot(call), call);
-  for (const int r : everybody_) {
+  for (const int r : all_ranks_) {
     if (r == roster_->rank) continue;
     const auto at = static_cast<std::size_t>(r);
     messages.recv(r, &theirs[at], sizeof theirs[at]);
     messages.send(r, &mine[at], sizeof mine[at]);
   }
   messages.wait();
-  for (const int r : everybody_) {
+  for (const int r : all_ranks_) {
     const auto at = static_cast<std::size_t>(r);
     const std::size_t awaited = arrays.outs[at].count;
     if (r == roster_->rank || theirs[at] == awaited) continue;
@@ -435,7 +435,7 @@ void GlooBackend::all_to_all(const Call& call, const Arrays& arrays) {
     given.in.data = std::memcpy(scratch(given.in.bytes()), given.in.data, given.in.bytes());
   }
   GlooTransfers messages = transfers(collective_slot(call), call);
-  for (const int r : everybody_) {
+  for (const int r : all_ranks_) {
     const Buffer from = given.in_part(r, call.what.count);
     const Buffer to = given.out_part(r, call.what.count);
     if (r == roster_->rank) {
@@ -453,7 +453,7 @@ void GlooBackend::gather(const Call& call, const Arrays& arrays) {
   const int root = call.what.rank;
   GlooTransfers messages = transfers(collective_slot(call), call);
   if (root != roster_->rank) messages.send(root, in.data, in.bytes());
-  for (const int r : everybody_) {
+  for (const int r : all_ranks_) {
     if (root != roster_->rank) break;
     const Buffer to = arrays.out_part(r, call.what.count);
     if (r == root) {
@@ -470,7 +470,7 @@ void GlooBackend::scatter(const Call& call, const Arrays& arrays) {
   const int root = call.what.rank;
   GlooTransfers messages = transfers(collective_slot(call), call);
   if (root != roster_->rank) messages.recv(root, out.data, out.bytes());
-  for (const int r : everybody_) {
+  for (const int r : all_ranks_) {
     if (root != roster_->rank) break;
     const Buffer from = arrays.in_part(r, call.what.count);
     if (r == root) {
@@ -598,7 +598,7 @@ std::byte* GlooBackend::scratch(std::size_t bytes) {
 }
 
 void GlooBackend::all_reduce(const Call& call, const Arrays& arrays) {
-  reduce_for_all(call, everybody_, arrays.out, call.what.op);
+  reduce_for_all(call, all_ranks_, arrays.out, call.what.op);
 }
 
 void GlooBackend::reduce_for_all(const Call& call, const std::vector<int>& ranks, Buffer inout,
@@ -646,7 +646,7 @@ void GlooBackend::reduce(const Call& call, const Arrays& arrays) {
   const int root = call.what.rank;
   const std::size_t step = kWindowBytes / size_of(in.type);
   const std::size_t bytes = std::min(step, in.count) * size_of(in.type);
-  std::byte* memory = root == roster_->rank ? scratch(everybody_.size() * bytes) : nullptr;
+  std::byte* memory = root == roster_->rank ? scratch(all_ranks_.size() * bytes) : nullptr;
   std::uint32_t part = 0;
   for (std::size_t begin = 0; begin < in.count; begin += step, ++part) {
     const std::size_t count = std::min(step, in.count - begin), at = begin * size_of(in.type);
@@ -654,10 +654,10 @@ void GlooBackend::reduce(const Call& call, const Arrays& arrays) {
     if (root != roster_->rank)
       messages.send(root, bytes_of(in) + at, count * size_of(in.type), part);
     std::vector<const void*> sources;
-    for (std::size_t r = 0; memory && r < everybody_.size(); ++r) {
-      const bool mine = everybody_[r] == root;
+    for (std::size_t r = 0; memory && r < all_ranks_.size(); ++r) {
+      const bool mine = all_ranks_[r] == root;
       sources.push_back(mine ? bytes_of(in) + at : memory + r * bytes);
-      if (!mine) messages.recv(everybody_[r], memory + r * bytes, count * size_of(in.type), part);
+      if (!mine) messages.recv(all_ranks_[r], memory + r * bytes, count * size_of(in.type), part);
     }
     messages.wait();
     if (!memory) continue;
@@ -669,7 +669,7 @@ void GlooBackend::reduce(const Call& call, const Arrays& arrays) {
 // The parts are those of `in`, which may differ in size; this rank's part is as long as `out`.
 void GlooBackend::reduce_scatter(const Call& call, const Arrays& arrays) {
   const Buffer out = arrays.out;
-  const Circle circle(everybody_, roster_->rank);
+  const Circle circle(all_ranks_, roster_->rank);
   const std::size_t step = kWindowBytes / circle.size() / size_of(out.type) + kGrain;
   const std::size_t bytes = step * size_of(out.type);
   std::byte* memory = scratch(circle.size() * bytes);
@@ -692,8 +692,8 @@ void GlooBackend::reduce_scatter(const Call& call, const Arrays& arrays) {
       const Buffer from = window(part(k), begin);
       sources.push_back(k == circle.me ? from.data : memory + k * bytes);
       if (k == circle.me) continue;
-      messages.recv(everybody_[k], memory + k * bytes, mine.bytes(), turn);
-      messages.send(everybody_[k], from.data, from.bytes(), turn);
+      messages.recv(all_ranks_[k], memory + k * bytes, mine.bytes(), turn);
+      messages.send(all_ranks_[k], from.data, from.bytes(), turn);
     }
     messages.wait();
     worker_sdk::reduce(out.type, call.what.op, mine.data,

@@ -61,7 +61,7 @@ class GlooBackend : public HostBackend {
   void dissolve() noexcept override;
   void lose(int rank, const std::string& why) noexcept override;
 
-  const std::vector<int>& everybody() const { return everybody_; }
+  const std::vector<int>& all_ranks() const { return all_ranks_; }
   // Among `ranks`, rising, of which this one is one; the others do not take part.
   void all_reduce_among(const Call& call, const std::vector<int>& ranks, Buffer inout, ReduceOp op);
   void broadcast_among(const Call& call, const std::vector<int>& ranks, Buffer inout, int root);
@@ -95,7 +95,7 @@ class GlooBackend : public HostBackend {
   void guarded(const Call& call, const std::function<void()>& operation);
   Statement statement(const Call& call, const std::string& what_gloo_reported) const;
   std::shared_ptr<Store> leave_statement(const Statement& mine, bool is_first);
-  Diagnosis ask_the_others(const Statement& mine, bool is_first);
+  Diagnosis query_others(const Statement& mine, bool is_first);
   bool is_clear(const Statement& mine, const std::map<int, Statement>& others,
                 Clock::time_point since) const;
   std::byte* scratch(std::size_t bytes);
@@ -113,7 +113,7 @@ class GlooBackend : public HostBackend {
   std::shared_ptr<const Roster> roster_;
   std::function<std::shared_ptr<Store>()> reopen_store_;
   const std::string prefix_;
-  std::vector<int> everybody_;
+  std::vector<int> all_ranks_;
   int thread_ = 0;  // Gloo's own, which reads and writes its connections; 0: not found.
   std::shared_ptr<gloo::Context> context_;
   std::vector<GlooConnection> connections_;  // By rank.

@@ -6,8 +6,9 @@ namespace ddprun::worker_sdk {
 bool is_captured(const GpuRuntime& gpu, CudaStream stream) {
   if (!stream) return false;
   int status = kCudaNotCaptured;
-  const int asked = ask_quietly(gpu.cuda, [&] { return gpu.cuda.is_capturing(stream, &status); });
-  return asked == kCudaSuccess && status != kCudaNotCaptured;
+  const int result =
+      query_quietly(gpu.cuda, [&] { return gpu.cuda.is_capturing(stream, &status); });
+  return result == kCudaSuccess && status != kCudaNotCaptured;
 }
 
 GpuEvent::GpuEvent(std::shared_ptr<const GpuRuntime> gpu, int device, unsigned flags)
@@ -30,20 +31,20 @@ void GpuEvent::hold_up(CudaStream stream) const {
 }
 
 // Sets the device, or a thread that has none yet would make itself a context on the first one.
-int GpuEvent::look() const {
+int GpuEvent::poll() const {
   const GpuDeviceGuard current(*gpu_, device_);
-  const int status = ask_quietly(gpu_->cuda, [&] { return gpu_->cuda.event_query(event_); });
+  const int status = query_quietly(gpu_->cuda, [&] { return gpu_->cuda.event_query(event_); });
   const bool captured = status >= kCudaCaptureErrors && status < kCudaCaptureErrorsEnd;
   return captured ? kCudaNotReady : status;
 }
 
 // True also after an error of the device, so that no wait lasts for ever.
-bool GpuEvent::passed() const { return look() != kCudaNotReady; }
+bool GpuEvent::passed() const { return poll() != kCudaNotReady; }
 
 std::chrono::nanoseconds GpuEvent::until(const DeviceMark& end) const {
   float milliseconds = 0;
   const CudaEvent last = static_cast<const GpuEvent&>(end).event_;
-  const int status = ask_quietly(
+  const int status = query_quietly(
       gpu_->cuda, [&] { return gpu_->cuda.event_elapsed(&milliseconds, event_, last); });
   if (status != kCudaSuccess) return {};
   return std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6F));
@@ -54,7 +55,7 @@ std::shared_ptr<const DeviceMark> ForeignStreams::mark(Stream stream) {
   const auto in = static_cast<CudaStream>(stream);
   if (is_captured(*gpu_, in)) return nullptr;
   std::shared_ptr<GpuEvent> event;
-  ask_quietly(gpu_->cuda, [&] {
+  query_quietly(gpu_->cuda, [&] {
     const GpuDeviceGuard current(*gpu_, device_);
     try {
       event = std::make_shared<GpuEvent>(gpu_, device_, kCudaEventDefault);

@@ -23,7 +23,7 @@ class GpuEvent final : public DeviceMark {
   void hold_up(CudaStream stream) const;  // Later work in the stream waits for the event.
   bool passed() const override;
   // kCudaSuccess: passed; kCudaNotReady; or an error of the device, which carries out nothing more.
-  int look() const;
+  int poll() const;
   std::chrono::nanoseconds until(const DeviceMark& end) const override;
 
  private:

@@ -14,10 +14,10 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-const LibraryWish kCudaDriverWish{.title = "CUDA driver",
-                                  .variable = "DDPRUN_CUDA_LIB",
-                                  .names = {"libcuda.so.1"},
-                                  .in_folders = {"/usr/lib/wsl/lib/libcuda.so.1"}};
+const LibraryRequest kCudaDriverRequest{.title = "CUDA driver",
+                                        .variable = "DDPRUN_CUDA_LIB",
+                                        .names = {"libcuda.so.1"},
+                                        .in_folders = {"/usr/lib/wsl/lib/libcuda.so.1"}};
 
 constexpr std::size_t kMostBlocks = 2048;
 constexpr std::size_t kMostRows = 65535;  // CUDA's own limit.
@@ -45,7 +45,7 @@ GpuKernel half_kernel(bool narrowing, DataType wide, DataType half) {
 }
 
 CudaDriverApi open_driver() {
-  const Library library = open_library(kCudaDriverWish);
+  const Library library = open_library(kCudaDriverRequest);
   if (!library.handle) refuse_kernels(library.missing);
   CudaDriverApi driver;
 #define X(member, symbol, result, parameters)                                       \

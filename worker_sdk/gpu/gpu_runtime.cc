@@ -6,23 +6,24 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-const LibraryWish kCudaWish{
+const LibraryRequest kCudaRequest{
     .title = "CUDA runtime",
     .variable = "DDPRUN_CUDART_LIB",
     .names = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"},
     .in_folders = {"nvidia/cu13/lib/libcudart.so.*", "nvidia/cuda_runtime/lib/libcudart.so.*",
                    "torch/lib/libcudart*.so.*", "/usr/local/cuda/lib64/libcudart.so.*"}};
 
-const LibraryWish kNcclWish{.title = "NCCL",
-                            .variable = "DDPRUN_NCCL_LIB",
-                            .names = {"libnccl.so.2", "libnccl.so"},
-                            .in_folders = {"nvidia/nccl/lib/libnccl.so.*", "torch/lib/libnccl.so.*",
-                                           "/usr/local/cuda/lib64/libnccl.so.*"}};
+const LibraryRequest kNcclRequest{
+    .title = "NCCL",
+    .variable = "DDPRUN_NCCL_LIB",
+    .names = {"libnccl.so.2", "libnccl.so"},
+    .in_folders = {"nvidia/nccl/lib/libnccl.so.*", "torch/lib/libnccl.so.*",
+                   "/usr/local/cuda/lib64/libnccl.so.*"}};
 
-const LibraryWish kDriverWish{.title = "NVIDIA driver",
-                              .variable = "DDPRUN_CUDA_LIB",
-                              .names = {"libcuda.so.1"},
-                              .in_folders = {}};
+const LibraryRequest kDriverRequest{.title = "NVIDIA driver",
+                                    .variable = "DDPRUN_CUDA_LIB",
+                                    .names = {"libcuda.so.1"},
+                                    .in_folders = {}};
 
 [[noreturn]] void refuse(const std::string& text) {
   throw Error(ErrorKind::unsupported, {.operation = "loading the backend nccl"}, text);
@@ -35,7 +36,7 @@ void bind(const Library& library, const char* symbol, Function*& slot, bool requ
 }
 
 void bind_cuda(GpuRuntime& gpu) {
-  const Library library = open_library(kCudaWish);
+  const Library library = open_library(kCudaRequest);
   if (!library.handle) refuse(library.missing);
   gpu.cuda_path = library.path;
 #define X(member, symbol, result, parameters) bind(library, #symbol, gpu.cuda.member, true);
@@ -45,14 +46,14 @@ void bind_cuda(GpuRuntime& gpu) {
 
 // If there is a GPU, the runtime has loaded the driver already.
 void bind_driver(GpuRuntime& gpu) {
-  const Library library = open_library(kDriverWish);
+  const Library library = open_library(kDriverRequest);
   if (library.handle) {
     bind(library, "cuDevicePrimaryCtxGetState", gpu.primary_context, false);
   }
 }
 
 void bind_nccl(GpuRuntime& gpu) {
-  const Library library = open_library(kNcclWish);
+  const Library library = open_library(kNcclRequest);
   if (!library.handle) refuse(library.missing);
   gpu.nccl_path = library.path;
   bind(library, "ncclGetVersion", gpu.nccl.version, true);

@@ -62,12 +62,12 @@ class GpuDeviceGuard {
 // Queries CUDA, which may refuse, without a trace: a capture of the program in another thread goes
 // on, and cudaGetLastError has an error for the program if it had one before (CUDA keeps one only,
 // so it may be another).
-template <class Ask>
-int ask_quietly(const CudaApi& cuda, const Ask& ask) {
+template <class Query>
+int query_quietly(const CudaApi& cuda, const Query& query) {
   int mode = kCudaCaptureRelaxed;
   cuda.exchange_capture_mode(&mode);
   const bool clean = cuda.peek_error() == kCudaSuccess;
-  const int status = ask();
+  const int status = query();
   if (status != kCudaSuccess && clean) cuda.last_error();
   cuda.exchange_capture_mode(&mode);
   return status;

@@ -14,19 +14,19 @@ namespace ddprun {
 namespace {
 
 // Sent by each rank when a group is split.
-struct Wish {
+struct SplitRequest {
   std::int32_t color = -1;
   std::int32_t key = 0;
 };
 
 // The ranks that chose `color`, by key, then by rank.
-std::vector<int> members_of(std::int32_t color, const std::vector<Wish>& wishes) {
+std::vector<int> members_of(std::int32_t color, const std::vector<SplitRequest>& requests) {
   std::vector<int> members;
-  for (std::size_t r = 0; r < wishes.size(); ++r) {
-    if (wishes[r].color == color) members.push_back(static_cast<int>(r));
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    if (requests[r].color == color) members.push_back(static_cast<int>(r));
   }
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-    return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
+    return requests[static_cast<std::size_t>(a)].key < requests[static_cast<std::size_t>(b)].key;
   });
   return members;
 }
@@ -34,13 +34,13 @@ std::vector<int> members_of(std::int32_t color, const std::vector<Wish>& wishes)
 }  // namespace
 
 std::optional<ProcessGroup> ProcessGroup::split(int color, int key) {
-  const Wish mine{color, key};
-  std::vector<Wish> wishes(static_cast<std::size_t>(world_size()));
-  all_gather({const_cast<Wish*>(&mine), 2, DataType::i32},
-             {wishes.data(), 2 * wishes.size(), DataType::i32}, {.on_host = true});
+  const SplitRequest mine{color, key};
+  std::vector<SplitRequest> requests(static_cast<std::size_t>(world_size()));
+  all_gather({const_cast<SplitRequest*>(&mine), 2, DataType::i32},
+             {requests.data(), 2 * requests.size(), DataType::i32}, {.on_host = true});
   const std::uint64_t number = ++impl_->splits;
   if (color < 0) return std::nullopt;
-  const std::vector<int> members = members_of(color, wishes);
+  const std::vector<int> members = members_of(color, requests);
   const worker_sdk::Plan plan = impl_->plan_among(
       members, "/split " + std::to_string(number) + " color " + std::to_string(color));
   InitOptions options;

@@ -99,7 +99,7 @@ void ProcessGroup::Impl::Channels::Channel::lose(int job_rank, const std::string
   if (!pair_) {
     const int of_group = group_.roster->from_job(job_rank);
     if (of_group < 0 || of_group == group_.roster->rank) return;
-    lost_.tell(of_group, why);
+    lost_.report(of_group, why);
     return fence_->raise({.lost_rank = of_group, .why = why});
   }
   const int lost = pair_->roster->from_job(job_rank);
@@ -176,7 +176,7 @@ ProcessGroup::Impl::Impl(worker_sdk::Plan how, worker_sdk::Joined joined,
       init_timeout(options.init_timeout),
       op_timeout(options.op_timeout),
       channels(std::make_unique<Channels>(*this)),
-      loss_notice(hear_agent()) {}
+      loss_notice(watch_agent()) {}
 
 ProcessGroup::Impl::~Impl() {
   const auto deadline = worker_sdk::deadline_after(op_timeout);
@@ -209,7 +209,7 @@ void ProcessGroup::Impl::abort() noexcept {
 }
 
 // The agent's notice of a lost rank, or the end of the round, ends operations in progress.
-std::shared_ptr<void> ProcessGroup::Impl::hear_agent() {
+std::shared_ptr<void> ProcessGroup::Impl::watch_agent() {
   if (const auto& fence = progress->fence()) {
     return fence->listen([this] { backend->dissolve(); });
   }

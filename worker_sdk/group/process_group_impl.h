@@ -90,7 +90,7 @@ struct ProcessGroup::Impl {
 
   // In process_group_channels.cc:
   class Channels;
-  std::shared_ptr<void> hear_agent();
+  std::shared_ptr<void> watch_agent();
   bool shut_down(std::chrono::milliseconds limit);
   void abort() noexcept;
 

@@ -91,7 +91,7 @@ class JobInside {
   worker_sdk::Plan plan_of_seat() const;
   void join();
   void settle_state();
-  Settlement ask_all();
+  Settlement query_all();
   void take_state(const Settlement& settled);
   std::uint64_t signature_of_shards(std::uint64_t seed) const;
   void stage_shards(const ShardVersion& version);

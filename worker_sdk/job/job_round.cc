@@ -19,11 +19,11 @@ namespace {
 
 // How long an error of a lost peer waits until the agent reports the end of the round. A lost node
 // is noticed within seconds; after this time the error is thrown like any other.
-constexpr std::chrono::milliseconds kWordPatience{60'000};
+constexpr std::chrono::milliseconds kMessagePatience{60'000};
 // The limit after a rank destroyed its Job before its work was done. If that process fails, the
 // agent reports it at once; if it exits with 0, nothing is reported.
 constexpr std::chrono::milliseconds kExitPatience{10'000};
-constexpr std::chrono::milliseconds kLook{1000};
+constexpr std::chrono::milliseconds kPollInterval{1000};
 // How long a rank of a round that is too small waits for its end: the others of the round must have
 // made their Jobs, which may take as long as their start-up.
 constexpr std::chrono::milliseconds kRanksPatience{600'000};
@@ -175,7 +175,7 @@ void JobInside::enter() {
 void JobInside::settle_state() {
   standing_.signature = signature_of_shards(kept_.signature(options_.check_every));
   standing_.node = group_->identity().group_rank;
-  const Settlement settled = ask_all();
+  const Settlement settled = query_all();
   if (!settled.problem.empty()) {
     const ErrorKind kind = settled.is_torn ? ErrorKind::corrupt : ErrorKind::mismatch;
     throw Error(kind,
@@ -200,7 +200,7 @@ void JobInside::settle_state() {
   note_committed();
 }
 
-Settlement JobInside::ask_all() {
+Settlement JobInside::query_all() {
   const auto mine = standing_.numbers();
   const auto ranks = static_cast<std::size_t>(group_->world_size());
   std::vector<std::int64_t> all(ranks * mine.size());
@@ -281,11 +281,11 @@ bool JobInside::has_been_left() {
 
 // False: the round goes on, so the error is one of this round.
 bool JobInside::await_end_of_round() {
-  auto until = Clock::now() + kWordPatience;
+  auto until = Clock::now() + kMessagePatience;
   for (bool is_left = false; Clock::now() < until;) {
-    const auto looked = Clock::now();
-    if (link_->await_fence(*seat_, kLook)) return true;
-    if (Clock::now() - looked < kLook) return false;  // The agent is gone.
+    const auto began = Clock::now();
+    if (link_->await_fence(*seat_, kPollInterval)) return true;
+    if (Clock::now() - began < kPollInterval) return false;  // The agent is gone.
     if (!is_left && has_been_left()) {
       is_left = true;
       until = std::min(until, Clock::now() + kExitPatience);

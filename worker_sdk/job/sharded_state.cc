@@ -206,7 +206,7 @@ Hold ShardedState::hold_of(int shard, const ShardVersion& version, std::vector<i
 
 // Gathers one byte per shard, and whether this rank knows which ranks had the shards. A rank that
 // returns has shards of earlier steps only.
-ShardedState::Holds ShardedState::ask_all(ProcessGroup& group, const ShardRound& round) {
+ShardedState::Holds ShardedState::query_all(ProcessGroup& group, const ShardRound& round) {
   const std::int64_t steps = round.version.steps;
   const bool can_fill = round.origin == steps && (steps == 0 || options_.fill != nullptr);
   const auto shards = static_cast<std::size_t>(options_.shards);
@@ -235,7 +235,7 @@ ShardedState::Holds ShardedState::ask_all(ProcessGroup& group, const ShardRound&
 
 ShardTraffic ShardedState::fetch(ProcessGroup& group, const ShardRound& round, const Wanted& wanted,
                                  std::vector<ShardBlock>& into) {
-  const Holds holds = ask_all(group, round);
+  const Holds holds = query_all(group, round);
   const ShardMoves plan = plan_moves(holds.by_rank, wanted);
   if (!plan.lost.empty()) refuse(group, plan.lost, holds, round);
   report_damaged(group, holds);

@@ -98,7 +98,7 @@ class ShardedState {
   Buffer buffer_of(ShardBlock& block) const;
   ShardBlock* find(int shard, const ShardVersion& version);
   Hold hold_of(int shard, const ShardVersion& version, std::vector<int>& damaged);
-  Holds ask_all(ProcessGroup& group, const ShardRound& round);
+  Holds query_all(ProcessGroup& group, const ShardRound& round);
   ShardTraffic fetch(ProcessGroup& group, const ShardRound& round, const Wanted& wanted,
                      std::vector<ShardBlock>& into);
   void fill(const std::vector<ShardFill>& fills, int rank, const ShardVersion& version);

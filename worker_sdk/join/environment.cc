@@ -147,22 +147,22 @@ std::string read_backend(const Variables& variables, const InitOptions& options)
   throw_argument(text);
 }
 
-GpuWish read_gpu_wish(const Variables& variables, const InitOptions& options) {
-  GpuWish wish;
-  wish.device = options.nccl.device;
-  wish.may_shrink = options.nccl.may_shrink;
-  wish.max_ctas =
+GpuRequest read_gpu_request(const Variables& variables, const InitOptions& options) {
+  GpuRequest request;
+  request.device = options.nccl.device;
+  request.may_shrink = options.nccl.may_shrink;
+  request.max_ctas =
       number_of(variables, "DDPRUN_NCCL_MAX_CTAS", 1, 64).value_or(options.nccl.max_ctas);
-  wish.ranks_per_root = number_of(variables, "DDPRUN_NCCL_RANKS_PER_ROOT", 1, kWorldSizeMax)
-                            .value_or(wish.ranks_per_root);
+  request.ranks_per_root = number_of(variables, "DDPRUN_NCCL_RANKS_PER_ROOT", 1, kWorldSizeMax)
+                               .value_or(request.ranks_per_root);
   // NCCL 2.30 reads the first variable. Before 2.30, setting the second makes NCCL treat ranks as
   // being on different hosts.
-  wish.may_share = text_of(variables, "NCCL_MULTI_RANK_GPU_ENABLE").value_or("0") != "0" ||
-                   text_of(variables, "NCCL_HOSTID").has_value();
-  wish.windows = number_of(variables, "DDPRUN_NCCL_WINDOWS", 0, 1).value_or(1) == 1;
+  request.may_share = text_of(variables, "NCCL_MULTI_RANK_GPU_ENABLE").value_or("0") != "0" ||
+                      text_of(variables, "NCCL_HOSTID").has_value();
+  request.windows = number_of(variables, "DDPRUN_NCCL_WINDOWS", 0, 1).value_or(1) == 1;
   const std::string debug = text_of(variables, "NCCL_DEBUG").value_or("");
-  wish.verbose = debug == "INFO" || debug == "TRACE";
-  return wish;
+  request.verbose = debug == "INFO" || debug == "TRACE";
+  return request;
 }
 
 }  // namespace
@@ -170,7 +170,7 @@ GpuWish read_gpu_wish(const Variables& variables, const InitOptions& options) {
 Plan read_environment(const Variables& variables, const InitOptions& options) {
   Plan plan;
   plan.backend = read_backend(variables, options);
-  plan.gpu = read_gpu_wish(variables, options);
+  plan.gpu = read_gpu_request(variables, options);
   plan.host = text_of(variables, "DDPRUN_HOST").value_or(options.host);
   plan.interface = text_of(variables, "DDPRUN_SOCKET_IFNAME")
                        .value_or(text_of(variables, "GLOO_SOCKET_IFNAME").value_or(""));

@@ -30,7 +30,7 @@ struct Rendezvous {
 };
 
 // What is requested of the backend nccl.
-struct GpuWish {
+struct GpuRequest {
   int device = -1;           // -1: by local rank.
   int max_ctas = 0;          // DDPRUN_NCCL_MAX_CTAS, else the options'; 0: no limit.
   int ranks_per_root = 128;  // DDPRUN_NCCL_RANKS_PER_ROOT.
@@ -49,7 +49,7 @@ struct Plan {
                         // options'.
   std::string host;     // DDPRUN_HOST, else the options'; empty: the machine's name.
   std::string interface;  // DDPRUN_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else empty.
-  GpuWish gpu;
+  GpuRequest gpu;
   std::string address;  // Address of this host for the other ranks, numeric; empty: to be found.
   // For a group split off another group, or over a store of the program's own.
   std::string prefix;            // Added to the key prefix that all groups have.

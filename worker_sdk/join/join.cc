@@ -71,7 +71,7 @@ class Joiner {
  private:
   void open_store();
   Table meet();
-  Table decide_for(const std::vector<std::string>& said);
+  Table decide_for(const std::vector<std::string>& statements);
   void connect(const Table& table);
   Attachment share_control(const Table& table, const std::vector<int>& mates);
   Attachment watch(const Table& table, const std::vector<int>& mates);
@@ -192,8 +192,9 @@ Table Joiner::meet() {
             " before; was init() called twice, while the first group still exists or after it "
             "failed? Are two started with the same RANK, or is the store of an earlier run?");
   }
-  const std::string answer = meeting_->hold(
-      "hello", encode(hello()), [this](const auto& said) { return encode(decide_for(said)); });
+  const std::string answer =
+      meeting_->hold("hello", encode(hello()),
+                     [this](const auto& statements) { return encode(decide_for(statements)); });
   const auto table = decode_table(answer);
   if (!table) fail(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun");
   if (static_cast<int>(table->hellos.size()) != size_) {
@@ -205,8 +206,8 @@ Table Joiner::meet() {
 }
 
 // Rank 0's part.
-Table Joiner::decide_for(const std::vector<std::string>& said) {
-  Table table = decide(said);
+Table Joiner::decide_for(const std::vector<std::string>& statements) {
+  Table table = decide(statements);
   if (!table.error.empty()) fail(ErrorKind::mismatch, table.culprit, table.error);
   return table;
 }
@@ -278,8 +279,8 @@ Attachment Joiner::watch(const Table& table, const std::vector<int>& mates) {
 // All ranks use shared memory, or none does. As every rank has answered while alive, the pidfds are
 // of the right processes.
 bool Joiner::agree_on_shm(const Attachment& mine) {
-  const auto judge = [this](const std::vector<std::string>& said) {
-    const Sharing sharing = decide_sharing(said, plan_.backend);
+  const auto judge = [this](const std::vector<std::string>& statements) {
+    const Sharing sharing = decide_sharing(statements, plan_.backend);
     if (!sharing.error.empty()) fail(sharing.kind, sharing.culprit, sharing.error);
     return std::string(sharing.shares ? "shm" : "gloo");
   };

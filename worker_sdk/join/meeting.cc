@@ -104,17 +104,17 @@ std::string Meeting::preside(const std::string& topic, const Decide& decide) {
 }
 
 std::vector<std::string> Meeting::listen(const std::string& topic) {
-  std::vector<std::string> said;
+  std::vector<std::string> statements;
   try {
     for (int r = 0; r < size_; ++r) {
-      said.push_back(keys_.get(key(topic, r), left_until(deadline_)));
-      if (said.back().starts_with(kWithdrawn)) open(said.back().substr(1), size_);
+      statements.push_back(keys_.get(key(topic, r), left_until(deadline_)));
+      if (statements.back().starts_with(kWithdrawn)) open(statements.back().substr(1), size_);
     }
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::timed_out) throw;
     throw_absence(topic);
   }
-  return said;
+  return statements;
 }
 
 void Meeting::throw_absence(const std::string& topic) {
@@ -140,8 +140,8 @@ constexpr milliseconds kSettlementGrace{2000};  // For the settling rank to writ
 
 std::string presence_key(int rank) { return "here/" + std::to_string(rank); }
 
-[[noreturn]] void refuse(const SurvivorsWish& wish, const std::string& whose) {
-  throw Error(ErrorKind::mismatch, {.rank = wish.rank, .operation = "shrink"},
+[[noreturn]] void refuse(const SurvivorsRequest& request, const std::string& whose) {
+  throw Error(ErrorKind::mismatch, {.rank = request.rank, .operation = "shrink"},
               whose + " is of another version of ddprun");
 }
 
@@ -158,18 +158,18 @@ bool wait_for(Store& keys, const std::vector<int>& ranks, milliseconds limit) {
   }
 }
 
-void listen(Store& keys, Survey& survey, const SurvivorsWish& wish) {
+void listen(Store& keys, Survey& survey, const SurvivorsRequest& request) {
   milliseconds patience = kFirstWait;
   for (;;) {
     const std::vector<int> awaited = survey.awaited();
     if (awaited.empty()) return;
-    const bool over = Clock::now() >= wish.give_up;
-    const bool all = wait_for(keys, awaited, std::min(patience, left_until(wish.give_up)));
+    const bool over = Clock::now() >= request.give_up;
+    const bool all = wait_for(keys, awaited, std::min(patience, left_until(request.give_up)));
     for (const int r : awaited) {
       if (!all && !keys.check({presence_key(r)})) continue;
-      const auto lost = decode_ranks(keys.get(presence_key(r), kSettlementGrace), wish.size);
-      if (!lost) refuse(wish, "rank " + std::to_string(r));
-      survey.hear(r, *lost);
+      const auto lost = decode_ranks(keys.get(presence_key(r), kSettlementGrace), request.size);
+      if (!lost) refuse(request, "rank " + std::to_string(r));
+      survey.add_report(r, *lost);
     }
     if (over || (!all && keys.check({"settled"}))) return;
     patience = std::min(patience * 2, kLongestWait);
@@ -178,15 +178,15 @@ void listen(Store& keys, Survey& survey, const SurvivorsWish& wish) {
 
 }  // namespace
 
-AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsWish& wish) {
-  keys.set(presence_key(wish.rank), encode_ranks(wish.lost));
-  Survey survey(wish.rank, wish.size, wish.lost);
-  listen(keys, survey, wish);
+AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsRequest& request) {
+  keys.set(presence_key(request.rank), encode_ranks(request.lost));
+  Survey survey(request.rank, request.size, request.lost);
+  listen(keys, survey, request);
   if (keys.add("first", 1) == 1) {
-    keys.set("settled", encode(AgreedSurvivors{wish.limit, survey.members()}));
+    keys.set("settled", encode(AgreedSurvivors{request.limit, survey.members()}));
   }
-  const auto settlement = decode_agreed(keys.get("settled", kSettlementGrace), wish.size);
-  if (!settlement) refuse(wish, "the rank that settles which ranks are left");
+  const auto settlement = decode_agreed(keys.get("settled", kSettlementGrace), request.size);
+  if (!settlement) refuse(request, "the rank that settles which ranks are left");
   return *settlement;
 }
 
@@ -203,24 +203,26 @@ std::optional<std::int64_t> take_number(std::string_view& text) {
 
 }  // namespace
 
-Survey::Survey(int rank, int size, const std::vector<int>& lost) : size_(size) { hear(rank, lost); }
+Survey::Survey(int rank, int size, const std::vector<int>& lost) : size_(size) {
+  add_report(rank, lost);
+}
 
-void Survey::hear(int rank, const std::vector<int>& lost) {
-  heard_.insert(rank);
+void Survey::add_report(int rank, const std::vector<int>& lost) {
+  reported_.insert(rank);
   lost_.insert(lost.begin(), lost.end());
 }
 
 std::vector<int> Survey::awaited() const {
   std::vector<int> ranks;
   for (int r = 0; r < size_; ++r) {
-    if (!heard_.contains(r) && !lost_.contains(r)) ranks.push_back(r);
+    if (!reported_.contains(r) && !lost_.contains(r)) ranks.push_back(r);
   }
   return ranks;
 }
 
 std::vector<int> Survey::members() const {
   std::vector<int> ranks;
-  for (const int r : heard_) {
+  for (const int r : reported_) {
     if (!lost_.contains(r)) ranks.push_back(r);
   }
   return ranks;

@@ -31,7 +31,7 @@ class Meeting {
   // Writes `mine` under `topic` and returns rank 0's answer, which `decide` makes of the texts of
   // all ranks. If ranks do not arrive before the deadline, or `decide` throws Error, all ranks
   // throw the same.
-  using Decide = std::function<std::string(const std::vector<std::string>& said)>;
+  using Decide = std::function<std::string(const std::vector<std::string>& statements)>;
   std::string hold(const std::string& topic, const std::string& mine, const Decide& decide);
 
   // Whether the error that hold() threw is rank 0's answer to all ranks.
@@ -64,13 +64,13 @@ class Survey {
  public:
   Survey(int rank, int size, const std::vector<int>& lost);
 
-  void hear(int rank, const std::vector<int>& lost);
+  void add_report(int rank, const std::vector<int>& lost);
   std::vector<int> awaited() const;  // Ranks that have neither reported nor are lost.
   std::vector<int> members() const;  // Ranks that have reported and are not lost.
 
  private:
   const int size_;
-  std::set<int> heard_, lost_;
+  std::set<int> reported_, lost_;
 };
 
 // The decision that one of the survivors makes for all.
@@ -90,7 +90,7 @@ std::optional<AgreedSurvivors> decode_agreed(std::string_view text, int size);
 // How the survivors of a group agree through the store on its members, without knowing which ranks
 // will arrive: each reports itself and the ranks that it considers lost. The first that knows of
 // all ranks, or reaches its limit, settles the members for all. Used by group_create.cc.
-struct SurvivorsWish {
+struct SurvivorsRequest {
   int rank = 0, size = 1;
   std::vector<int> lost;  // Rising.
   Clock::time_point give_up{};
@@ -99,6 +99,6 @@ struct SurvivorsWish {
 
 // `keys`: for this meeting alone. Throws Error: timed_out if the settling rank wrote no decision,
 // mismatch if a text is of another version.
-AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsWish& wish);
+AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsRequest& request);
 
 }  // namespace ddprun::worker_sdk

@@ -105,7 +105,7 @@ void blame(Table& table, int rank, const std::string& error) {
   table.error = error;
 }
 
-std::string wish(const Table& table, int rank) {
+std::string requested(const Table& table, int rank) {
   const Introduction& hello = table.hellos[static_cast<std::size_t>(rank)];
   return "rank " + std::to_string(rank) + " on " + hello.host + " requests the backend " +
          hello.backend;
@@ -222,7 +222,7 @@ Table decide(std::vector<Introduction> hellos) {
   for (std::size_t r = 0; r < table.hellos.size(); ++r) {
     const int rank = static_cast<int>(r);
     if (table.hellos[r].backend != first.backend) {
-      blame(table, rank, wish(table, rank) + ", but " + wish(table, 0));
+      blame(table, rank, requested(table, rank) + ", but " + requested(table, 0));
       return table;
     }
     if (stranger < 0 && table.hellos[r].domain != first.domain) stranger = rank;
@@ -249,9 +249,9 @@ Table decide(std::vector<Introduction> hellos) {
   return table;
 }
 
-Table decide(const std::vector<std::string>& said) {
+Table decide(const std::vector<std::string>& statements) {
   std::vector<Introduction> hellos;
-  for (const std::string& text : said) {
+  for (const std::string& text : statements) {
     auto hello = decode_introduction(text);
     if (!hello) {
       Table table;
@@ -263,12 +263,12 @@ Table decide(const std::vector<std::string>& said) {
   return decide(std::move(hellos));
 }
 
-Sharing decide_sharing(const std::vector<std::string>& said, std::string_view backend) {
+Sharing decide_sharing(const std::vector<std::string>& statements, std::string_view backend) {
   Sharing sharing;
   sharing.shares = true;
-  for (std::size_t r = 0; r < said.size(); ++r) {
+  for (std::size_t r = 0; r < statements.size(); ++r) {
     const int rank = static_cast<int>(r);
-    const auto attachment = decode_attachment(said[r]);
+    const auto attachment = decode_attachment(statements[r]);
     if (!attachment) return {false, ErrorKind::mismatch, rank, of_another_version(r)};
     if (attachment->ended >= 0) {
       return {false, ErrorKind::peer_lost, attachment->ended,

@@ -65,7 +65,7 @@ std::optional<Attachment> decode_attachment(std::string_view text);
 // else "gloo".
 Table decide(std::vector<Introduction> hellos);
 // decide() of encoded introductions.
-Table decide(const std::vector<std::string>& said);
+Table decide(const std::vector<std::string>& statements);
 
 // The result of all ranks' encoded attachments. A rank that has ended since it answered is a lost
 // peer. If memory cannot be shared, "auto" works without, and other requests (`backend`) fail.
@@ -75,7 +75,7 @@ struct Sharing {
   int culprit = -1;
   std::string error;  // Empty: there is none.
 };
-Sharing decide_sharing(const std::vector<std::string>& said, std::string_view backend);
+Sharing decide_sharing(const std::vector<std::string>& statements, std::string_view backend);
 
 // The ranks by host, that is by memory domain, in the order of their first ranks.
 std::vector<std::vector<int>> hosts_of(const std::vector<Introduction>& hellos);

@@ -66,7 +66,7 @@ class NcclJoiner {
     throw Error(kind, {.operation = "joining the job", .peer = peer}, text);
   }
 
-  GpuFacts look_around();
+  GpuFacts read_surroundings();
   void compare();
   std::vector<NcclUniqueId> exchange_ids(int attempt);
   std::pair<std::unique_ptr<NcclCommunicator>, std::string> try_once(int attempt,
@@ -82,7 +82,7 @@ class NcclJoiner {
   int device_ = 0;
 };
 
-GpuFacts NcclJoiner::look_around() {
+GpuFacts NcclJoiner::read_surroundings() {
   GpuFacts facts;
   try {
     gpu_ = load_gpu_runtime();
@@ -90,11 +90,11 @@ GpuFacts NcclJoiner::look_around() {
     facts.error = error.text();
     return facts;
   }
-  device_ = o_.wish.device;
+  device_ = o_.request.device;
   if (device_ < 0) device_ = gpu_->devices == 1 ? 0 : o_.identity.local_rank;
   facts.nccl_version = gpu_->nccl_version;
   facts.device = device_;
-  facts.may_share = o_.wish.may_share;
+  facts.may_share = o_.request.may_share;
   char bus_id[32] = {};
   if (device_ >= gpu_->devices) {
     facts.error = "it requests GPU " + std::to_string(device_) + ", but sees " +
@@ -108,15 +108,15 @@ GpuFacts NcclJoiner::look_around() {
 }
 
 void NcclJoiner::compare() {
-  const GpuFacts mine = look_around();
+  const GpuFacts mine = read_surroundings();
   if (!o_.meeting) {
     if (!mine.error.empty()) fail(ErrorKind::unsupported, -1, mine.error);
     return;
   }
-  o_.meeting->hold("nccl", encode(mine), [this](const std::vector<std::string>& said) {
+  o_.meeting->hold("nccl", encode(mine), [this](const std::vector<std::string>& statements) {
     std::vector<GpuFacts> all;
     bool able = true;
-    for (const std::string& text : said) {
+    for (const std::string& text : statements) {
       const auto facts = decode_gpu_facts(text);
       const auto r = static_cast<int>(all.size());
       if (!facts)
@@ -133,7 +133,7 @@ void NcclJoiner::compare() {
 
 // Creates a fresh id per attempt and root: an id is valid for one communicator.
 std::vector<NcclUniqueId> NcclJoiner::exchange_ids(int attempt) {
-  const int roots = gpu_->nccl.init_scalable ? roots_for(size(), o_.wish.ranks_per_root) : 1;
+  const int roots = gpu_->nccl.init_scalable ? roots_for(size(), o_.request.ranks_per_root) : 1;
   const auto key = [&](int root) {
     return "nccl/id/" + std::to_string(attempt) + "/" + std::to_string(root);
   };
@@ -169,8 +169,8 @@ NcclCommOptions NcclJoiner::options() const {
   options.device = device_;
   options.rank = rank();
   options.size = size();
-  options.max_ctas = o_.wish.max_ctas;
-  options.may_shrink = o_.wish.may_shrink;
+  options.max_ctas = o_.request.max_ctas;
+  options.may_shrink = o_.request.may_shrink;
   options.name = "ddprun " + o_.identity.run_id + "." + std::to_string(o_.identity.restart_count);
   return options;
 }
@@ -178,9 +178,9 @@ NcclCommOptions NcclJoiner::options() const {
 // nullptr: all ranks join anew.
 std::unique_ptr<NcclCommunicator> NcclJoiner::shrink_parent() {
   if (!o_.meeting || o_.excluded.empty()) return nullptr;
-  const auto all = [](const std::vector<std::string>& said) -> std::string {
-    const bool well =
-        std::all_of(said.begin(), said.end(), [](const auto& text) { return text == kGo; });
+  const auto all = [](const std::vector<std::string>& statements) -> std::string {
+    const bool well = std::all_of(statements.begin(), statements.end(),
+                                  [](const auto& text) { return text == kGo; });
     return well ? kGo : kAgain;
   };
   if (o_.meeting->hold("nccl/shrink", o_.parent && o_.parent->is_revoked() ? kGo : kAgain, all) !=
@@ -248,9 +248,9 @@ std::unique_ptr<DeviceBackend> join_nccl(const NcclJoinOptions& options,
                                          std::unique_ptr<GlooBackend> gloo) {
   auto comm = NcclJoiner(options, gloo.get()).run();
   if (options.parent) options.parent->abort(kAbortPatience);
-  return std::make_unique<NcclBackend>(options.roster, std::move(comm), std::move(gloo),
-                                       options.siblings,
-                                       NcclWindowWish{options.wish.windows, options.wish.verbose});
+  return std::make_unique<NcclBackend>(
+      options.roster, std::move(comm), std::move(gloo), options.siblings,
+      NcclWindowOptions{options.request.windows, options.request.verbose});
 }
 
 }  // namespace ddprun::worker_sdk

@@ -32,7 +32,7 @@ std::function<std::shared_ptr<Store>()> reopening(const Rendezvous& at,
 struct NcclJoinOptions {
   std::shared_ptr<const Roster> roster;
   Identity identity;
-  GpuWish wish;
+  GpuRequest request;
   std::vector<std::string> domains;  // By rank: equal for ranks of one host. Empty: one rank alone.
   Store* keys = nullptr;             // The store with the group's prefix; null in a world of one,
   Meeting* meeting = nullptr;        // as this.

@@ -50,7 +50,7 @@ void take_seat(const ChildSeat& seat, std::uint16_t port) {
   set("TORCHELASTIC_USE_AGENT_STORE", "True");  // The parent hosts it.
 }
 
-void say(int fd, std::string text) {
+void write_report(int fd, std::string text) {
   text.resize(std::min(text.size(), kWordsMax));
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
@@ -92,10 +92,10 @@ void run_child(const ChildSeat& seat, const std::function<void(int)>& body) {
   try {
     body(seat.rank);
   } catch (const Error& error) {
-    say(seat.report, (is_victims(error) ? kVictim : kCulprit) + std::string(error.what()));
+    write_report(seat.report, (is_victims(error) ? kVictim : kCulprit) + std::string(error.what()));
     leave(1);
   } catch (...) {
-    say(seat.report, kCulprit + describe_current_exception());
+    write_report(seat.report, kCulprit + describe_current_exception());
     leave(1);
   }
   leave(0);
@@ -161,16 +161,16 @@ struct Child {
   int rank = 0;
   pid_t pid = -1;
   UniqueFd port;     // Sends the store's port to the child.
-  UniqueFd report;   // Receives `said`.
+  UniqueFd report;   // Receives `message`.
   UniqueFd process;  // A pidfd, as a child's own children may hold its pipes open.
-  std::string said = {};
+  std::string message = {};
   bool ended = false;
   int status = 0;
   bool status_known = true;  // False: other code in this process has waited for the child.
 
   bool failed() const { return ended && (status != 0 || !status_known); }
   // Whether it only suffered from another child's failure.
-  bool is_victim() const { return !said.empty() && said[0] == kVictim; }
+  bool is_victim() const { return !message.empty() && message[0] == kVictim; }
 };
 
 // All children of one spawn(); kills those that are left.
@@ -205,7 +205,7 @@ class Children {
   }
 
   // Blocks SIGPIPE: a child may have died before it read the port.
-  void tell_port(std::uint16_t port) {
+  void send_port(std::uint16_t port) {
     const SigpipeGuard guard;
     for (Child& child : children_) {
       [[maybe_unused]] const auto n = ::write(child.port.get(), &port, sizeof port);
@@ -276,9 +276,9 @@ class Children {
     child.ended = true;
     order_.push_back(child.rank);
     child.process.reset();  // poll() passes over it from now on.
-    child.said.resize(kWordsMax);
-    const ssize_t n = ::read(child.report.get(), child.said.data(), child.said.size());
-    child.said.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    child.message.resize(kWordsMax);
+    const ssize_t n = ::read(child.report.get(), child.message.data(), child.message.size());
+    child.message.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
   }
 
   std::vector<Child> children_;
@@ -313,7 +313,7 @@ class ChildrenAreReaped {
   const int signal = killed ? WTERMSIG(child.status) : 0;
   const int ended = killed ? 128 + signal : WEXITSTATUS(child.status);
   const int code = child.status_known ? ended : 1;
-  std::string text = child.said.empty() ? "" : child.said.substr(1);
+  std::string text = child.message.empty() ? "" : child.message.substr(1);
   if (text.empty() && !child.status_known) {
     text =
         "how it ended is not known, as something else in this process waits for its children, "
@@ -354,7 +354,7 @@ void spawn(int n, const std::function<void(int rank)>& body, const SpawnOptions&
   Children children;
   for (int rank = 0; rank < n; ++rank) children.fork_one(rank, n, body);
   store.emplace("127.0.0.1", 0, Clock::now() + kStoreTimeout);
-  children.tell_port(store->port());
+  children.send_port(store->port());
   const Child* failed = children.watch(options.grace);
   if (!failed) return;
   children.end_all(options.grace);

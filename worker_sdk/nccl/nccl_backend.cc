@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFinishPatience{5000};  // For the peers to finish, too.
-constexpr std::chrono::microseconds kLookAgain{200};
+constexpr std::chrono::microseconds kPollAgain{200};
 constexpr milliseconds kAbortPatience{10000};
 constexpr auto kHostDiagnosisPatience = std::chrono::seconds(30);
 
@@ -32,7 +32,7 @@ std::unique_ptr<HostBackend> beside(std::shared_ptr<const Roster> roster,
 
 NcclBackend::NcclBackend(std::shared_ptr<const Roster> roster,
                          std::shared_ptr<NcclCommunicator> comm, std::unique_ptr<GlooBackend> gloo,
-                         std::shared_ptr<NcclSiblings> siblings, NcclWindowWish windows)
+                         std::shared_ptr<NcclSiblings> siblings, NcclWindowOptions windows)
     : roster_(std::move(roster)),
       gpu_(comm->runtime()),
       gloo_(gloo.get()),
@@ -80,7 +80,7 @@ void NcclBackend::throw_fate(const Call& call) {
   const auto fate = watch_->fate();
   std::unique_lock lock(fate->mutex);
   fate->changed.wait_for(lock, kHostDiagnosisPatience, [&] { return fate->failure.has_value(); });
-  if (fate->failure && !fate->told.exchange(true)) throw Error(*fate->failure);
+  if (fate->failure && !fate->thrown.exchange(true)) throw Error(*fate->failure);
   throw failure(*roster_, call, ErrorKind::aborted, -1,
                 std::string("this group is dead since: ") +
                     (fate->failure ? fate->failure->what() : "its communicator was aborted"));
@@ -142,7 +142,7 @@ void NcclBackend::settle(const std::string& what, std::optional<Stream> stream,
 
 void NcclBackend::await_default_stream(const std::string& what, Clock::time_point start,
                                        milliseconds timeout) {
-  constexpr int kQuickLooks = 1000;
+  constexpr int kQuickPolls = 1000;
   const auto deadline = deadline_after(start, timeout);
   copied_->record(nullptr);
   const auto fail = [&](ErrorKind kind, const std::string& text) {
@@ -153,8 +153,8 @@ void NcclBackend::await_default_stream(const std::string& what, Clock::time_poin
                  .waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start)},
                 text);
   };
-  for (int look = 0;; ++look) {
-    const int status = copied_->look();
+  for (int poll = 0;; ++poll) {
+    const int status = copied_->poll();
     if (status == kCudaSuccess) return;
     if (status != kCudaNotReady) {
       fail(ErrorKind::system, std::string("CUDA says: ") + gpu_->cuda.error_string(status));
@@ -163,10 +163,10 @@ void NcclBackend::await_default_stream(const std::string& what, Clock::time_poin
     if (Clock::now() >= deadline) {
       fail(ErrorKind::timed_out, "a kernel in CUDA's default stream does not end");
     }
-    if (look < kQuickLooks) {
+    if (poll < kQuickPolls) {
       std::this_thread::yield();
     } else {
-      retry_until(Clock::now() + kLookAgain, [] { return false; });
+      retry_until(Clock::now() + kPollAgain, [] { return false; });
     }
   }
 }
@@ -213,16 +213,16 @@ bool NcclBackend::has_windows() const {
 // ranks that request different sizes, which NCCL would not notice.
 bool NcclBackend::agree_on_windows(const Call& call, bool able) {
   DDPRUN_ASSERT(gloo_);  // There are no windows in a world of one.
-  std::vector<std::int64_t> said = memory_->released();
-  said.push_back(able ? 1 : 0);
+  std::vector<std::int64_t> figures = memory_->released();
+  figures.push_back(able ? 1 : 0);
   Call exchange = call;
   exchange.what.type = DataType::i64;
   exchange.what.op = ReduceOp::min;
-  gloo_->all_reduce_among(exchange, gloo_->everybody(), buffer(said.data(), said.size()),
+  gloo_->all_reduce_among(exchange, gloo_->all_ranks(), buffer(figures.data(), figures.size()),
                           ReduceOp::min);
-  const bool all = said.back() != 0;
-  said.pop_back();
-  memory_->drop(said);
+  const bool all = figures.back() != 0;
+  figures.pop_back();
+  memory_->drop(figures);
   return all;
 }
 
@@ -236,7 +236,7 @@ void NcclBackend::make_window(const Call& call, NcclMemory::Block& block) {
     });
   });
   pending->wait_until(Clock::time_point::max());
-  if (block.window || !windows_.tells || std::exchange(told_no_windows_, true)) return;
+  if (block.window || !windows_.reports || std::exchange(reported_no_windows_, true)) return;
   std::fprintf(stderr,
                "ddprun: rank %d: NCCL makes no symmetric windows here; buffers are registered\n",
                roster_->rank);
@@ -397,7 +397,7 @@ std::shared_ptr<Pending> NcclBackend::put_behind(const Call& call, Stream stream
 }
 
 std::shared_ptr<Pending> NcclBackend::capture(const Call& call, const Put& put) {
-  watch_->keep_looking(call);
+  watch_->keep_polling(call);
   if (put_into_stream(call, put)) {
     return std::make_shared<NcclCaptured>(gpu_, comm_->device(), call, watch_->fate(), stream_);
   }

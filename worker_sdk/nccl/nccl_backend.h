@@ -16,9 +16,9 @@
 namespace ddprun::worker_sdk {
 
 // Symmetric windows for the memory of allocate().
-struct NcclWindowWish {
+struct NcclWindowOptions {
   bool wanted = true;
-  bool tells = false;  // Once, on stderr, that NCCL makes none.
+  bool reports = false;  // Once, on stderr, that NCCL makes none.
 };
 
 class NcclBackend final : public DeviceBackend {
@@ -26,7 +26,7 @@ class NcclBackend final : public DeviceBackend {
   // `gloo`: of the same ranks; null in a world of one.
   NcclBackend(std::shared_ptr<const Roster> roster, std::shared_ptr<NcclCommunicator> comm,
               std::unique_ptr<GlooBackend> gloo, std::shared_ptr<NcclSiblings> siblings,
-              NcclWindowWish windows);
+              NcclWindowOptions windows);
   ~NcclBackend() override;
 
   const char* name() const noexcept override { return "nccl"; }
@@ -74,9 +74,9 @@ class NcclBackend final : public DeviceBackend {
   GlooBackend* const gloo_;  // Of host_; null in a world of one.
   const std::unique_ptr<HostBackend> host_;
   const std::shared_ptr<NcclCommunicator> comm_;
-  const NcclWindowWish windows_;
+  const NcclWindowOptions windows_;
   const std::shared_ptr<NcclMemory> memory_;
-  bool told_no_windows_ = false;
+  bool reported_no_windows_ = false;
   std::mutex mutex_;  // Around put_behind(): gradients may be marked from any thread.
   CudaStream stream_ = nullptr;
   std::unique_ptr<GpuEvent> ready_, copied_;

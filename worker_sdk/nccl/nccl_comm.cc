@@ -53,7 +53,7 @@ constexpr milliseconds kGatePatience{500};  // For a call of NCCL that should no
 constexpr milliseconds kCommAbortPatience{10000};  // Used if the caller sets no limit.
 constexpr milliseconds kGraphPatience{250};    // For streams to become free while graphs hold NCCL.
 constexpr milliseconds kAlonePatience{10000};  // For another thread's call to end.
-constexpr std::chrono::microseconds kQuickLooks{500}, kCommLookAgain{50};
+constexpr std::chrono::microseconds kQuickPolls{500}, kCommPollAgain{50};
 
 NcclConfig config_of(const NcclCommOptions& options) {
   NcclConfig config;
@@ -64,7 +64,7 @@ NcclConfig config_of(const NcclCommOptions& options) {
 }
 
 void pause() {
-  const timespec length{0, std::chrono::nanoseconds(kCommLookAgain).count()};
+  const timespec length{0, std::chrono::nanoseconds(kCommPollAgain).count()};
   ::nanosleep(&length, nullptr);
 }
 
@@ -121,15 +121,15 @@ int NcclCommunicator::status() {
   const NcclComm comm = current();
   if (error_ != kNcclSuccess || !comm) return error_;
   int status = kNcclSuccess;
-  const int asked = gpu_->nccl.async_error(comm, &status);
-  if (asked != kNcclSuccess) status = asked;
+  const int result = gpu_->nccl.async_error(comm, &status);
+  if (result != kNcclSuccess) status = result;
   keep_error(status);
   return status;
 }
 
 int NcclCommunicator::settle(const std::function<bool()>& give_up) {
   // A thread of NCCL puts each operation into the stream, which takes some 100 us.
-  for (const auto quick = Clock::now() + kQuickLooks;;) {
+  for (const auto quick = Clock::now() + kQuickPolls;;) {
     const int now = status();
     if (now != kNcclInProgress || give_up()) return now;
     if (Clock::now() < quick) {
@@ -244,13 +244,13 @@ void NcclCommunicator::revoke(milliseconds limit, milliseconds abort_limit, bool
     return;
   }
   if (!comm) return abort(abort_limit);
-  std::promise<int> said;
-  auto answer = said.get_future();
+  std::promise<int> called;
+  auto answer = called.get_future();
   std::thread calling;
   try {
     calling = start_thread("ddprun-call", {}, [&] {
       gpu_->cuda.set_device(options_.device);
-      said.set_value(call_unless_taken(
+      called.set_value(call_unless_taken(
           comm, [](const NcclApi& nccl, NcclComm mine) { return nccl.revoke(mine, 0); }));
     });
   } catch (const Error&) {
@@ -306,8 +306,8 @@ std::pair<std::unique_ptr<NcclCommunicator>, std::string> NcclCommunicator::shri
 
 void NcclCommunicator::finish(Clock::time_point deadline) {
   const auto late = [&] { return Clock::now() >= deadline; };
-  const int asked = call([](const NcclApi& nccl, NcclComm comm) { return nccl.finalize(comm); });
-  const bool begun = asked == kNcclSuccess || asked == kNcclInProgress;
+  const int result = call([](const NcclApi& nccl, NcclComm comm) { return nccl.finalize(comm); });
+  const bool begun = result == kNcclSuccess || result == kNcclInProgress;
   if (!begun || settle(late) != kNcclSuccess) return abort(kCommAbortPatience);
   const NcclComm comm = take();
   if (!comm) return;

@@ -47,7 +47,7 @@ void NcclPending::end(CudaStream stream) {
 bool NcclPending::passed() {
   if (state_.load() == State::kPassed) return true;
   if (!enqueued_.load()) return false;
-  const int status = end_.look();
+  const int status = end_.poll();
   if (status != kCudaSuccess && status != kCudaNotReady) fault_.store(status);
   if (status != kCudaSuccess || fate_->failing.load()) return false;
   seen_.store(Clock::now().time_since_epoch().count());
@@ -71,7 +71,7 @@ void NcclPending::refuse_if_failed() {
   if (passed()) return;
   const std::lock_guard lock(fate_->mutex);
   if (!fate_->failure) return;
-  fate_->told.store(true);
+  fate_->thrown.store(true);
   throw Error(*fate_->failure);
 }
 
@@ -81,11 +81,11 @@ void NcclPending::follow(Stream stream) {
 }
 
 bool NcclPending::wait_until(Clock::time_point limit) {
-  for (int look = 0;; ++look) {
+  for (int poll = 0;; ++poll) {
     refuse_if_failed();
     if (passed()) return true;
     if (Clock::now() >= limit) return false;
-    if (look < kYields) {
+    if (poll < kYields) {
       std::this_thread::yield();
       continue;
     }

@@ -19,7 +19,7 @@ struct NcclFate {
   std::optional<Error> failure;      // Under the mutex, with its diagnosis.
   std::atomic<bool> failing{false};  // Set before anything is aborted: an event that passes later
                                      // proves nothing.
-  std::atomic<bool> told{false};     // `failure` was thrown to a caller.
+  std::atomic<bool> thrown{false};   // `failure` was thrown to a caller.
 };
 
 class NcclPending final : public Pending {

@@ -13,7 +13,7 @@ constexpr milliseconds kRevokeLimit{2000};
 // A peer that has left after its last operation has done its part, and ours ends in a moment. On a
 // starved machine time alone is no measure, so a number of looks is required, too.
 constexpr milliseconds kLeavePatience{250};
-constexpr int kLeaveLooks = 15;
+constexpr int kLeavePolls = 15;
 // For the first sibling that failed to query its peers, and to be aborted.
 constexpr milliseconds kSiblingPatience{15000};
 
@@ -46,7 +46,7 @@ void NcclWatch::add(std::shared_ptr<NcclPending> operation) {
   changed_.notify_all();
 }
 
-void NcclWatch::keep_looking(const Call& captured) {
+void NcclWatch::keep_polling(const Call& captured) {
   const std::lock_guard lock(mutex_);
   last_ = captured;
   graphs_ = true;
@@ -93,7 +93,7 @@ void NcclWatch::run() {
       continue;
     }
     drop_finished();
-    auto trouble = look();
+    auto trouble = poll();
     if (trouble) {
       lock.unlock();  // request_abort() and doom() must not wait, and NCCL's text may take a while.
       if (trouble->status != kNcclSuccess) {
@@ -117,7 +117,7 @@ void NcclWatch::drop_finished() {
   front_ = front;
 }
 
-std::optional<NcclWatch::Trouble> NcclWatch::look() {
+std::optional<NcclWatch::Trouble> NcclWatch::poll() {
   if (abort_requested_.load()) return Trouble{.cause = Cause::kAborted, .text = {}};
   if (doomed_.load()) return Trouble{.text = {}, .source = Trouble::Source::kSibling};
   if (entries_.empty() && !graphs_) return std::nullopt;
@@ -157,12 +157,12 @@ std::optional<NcclWatch::Trouble> NcclWatch::loss_notice() const {
 std::optional<int> NcclWatch::lost_peer(const NcclPending* front) {
   const int peer = gloo_ ? gloo_->first_lost() : -1;
   if (peer < 0 || (front && !front->begun())) {
-    looks_since_lost_ = 0;
+    polls_since_lost_ = 0;
     return std::nullopt;
   }
-  if (looks_since_lost_++ == 0) lost_since_ = Clock::now();
+  if (polls_since_lost_++ == 0) lost_since_ = Clock::now();
   const bool over = Clock::now() - std::max(lost_since_, front_since_) >= kLeavePatience;
-  if (!over || looks_since_lost_ < kLeaveLooks) return std::nullopt;
+  if (!over || polls_since_lost_ < kLeavePolls) return std::nullopt;
   return peer;
 }
 

@@ -36,7 +36,7 @@ class NcclWatch {
   void add(std::shared_ptr<NcclPending> operation);
   // An operation is captured in a graph, which may be launched at any time: it has no deadline, but
   // from now on the watch looks for all other trouble.
-  void keep_looking(const Call& captured);
+  void keep_polling(const Call& captured);
   void request_abort() noexcept;
   void overdue() noexcept;  // NCCL has not put an operation into the stream by its deadline.
   void doom() noexcept;     // A sibling has failed.
@@ -59,7 +59,7 @@ class NcclWatch {
 
   void run();
   void drop_finished();
-  std::optional<Trouble> look();
+  std::optional<Trouble> poll();
   std::optional<int> lost_peer(const NcclPending* front);
   void fail(const Trouble& trouble);
   std::optional<Trouble> loss_notice() const;
@@ -86,7 +86,7 @@ class NcclWatch {
   Clock::time_point front_since_{};
   const NcclPending* front_ = nullptr;
   Clock::time_point lost_since_{};
-  int looks_since_lost_ = 0;
+  int polls_since_lost_ = 0;
   std::thread thread_;  // Last.
 };
 

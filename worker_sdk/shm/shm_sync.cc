@@ -64,7 +64,7 @@ bool yield_until_reached(const SharedCounter& counter, std::uint32_t target,
 
 bool spin_until_reached(const SharedCounter& counter, std::uint32_t target,
                         std::chrono::nanoseconds limit) noexcept {
-  constexpr int kLooksBetweenClockReadings = 64;
+  constexpr int kPollsBetweenClockReadings = 64;
   const auto reached = [&] {
     return has_reached(counter.value.load(std::memory_order_acquire), target);
   };
@@ -72,7 +72,7 @@ bool spin_until_reached(const SharedCounter& counter, std::uint32_t target,
   if (limit.count() <= 0) return false;
   const auto end = std::chrono::steady_clock::now() + limit;
   do {
-    for (int i = 0; i < kLooksBetweenClockReadings; ++i) {
+    for (int i = 0; i < kPollsBetweenClockReadings; ++i) {
       if (reached()) return true;
       pause_cpu();
     }

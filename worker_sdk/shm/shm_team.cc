@@ -16,7 +16,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 // How long a sleeper goes without looking after its peers.
-constexpr nanoseconds kLook = std::chrono::milliseconds(10);
+constexpr nanoseconds kPollInterval = std::chrono::milliseconds(10);
 
 // A few times as long as waking a sleeping CPU takes.
 constexpr nanoseconds kSpin = std::chrono::microseconds(50);
@@ -145,7 +145,7 @@ std::byte* ShmTeam::parcel(int source, int destination, unsigned parity) const {
 
 void ShmTeam::enter(const Call& call) {
   if (aborted_.load(std::memory_order_relaxed) || lost_) {
-    look(call, [] { return std::vector<int>(); });
+    check(call, [] { return std::vector<int>(); });
   }
   ++entered_;
   line(rank()).cpu.store(::sched_getcpu(), std::memory_order_relaxed);
@@ -192,25 +192,25 @@ void ShmTeam::await_while(const Call& call, SharedCounter& counter, std::uint32_
   const Sleep here(awaited_, counter);
   for (;;) {
     const nanoseconds left = call.deadline - Clock::now();
-    if (sleep_until_reached(counter, target, std::min(kLook, left))) return;
-    look(call, missing);
+    if (sleep_until_reached(counter, target, std::min(kPollInterval, left))) return;
+    check(call, missing);
   }
 }
 
-// From any thread. A rank that is just about to sleep looks after kLook.
-void ShmTeam::look_now() noexcept {
+// From any thread. A rank that is just about to sleep looks after kPollInterval.
+void ShmTeam::check_now() noexcept {
   if (SharedCounter* counter = awaited_.load()) wake_sleepers(*counter);
 }
 
 void ShmTeam::lose(int group_rank, const std::string& why) noexcept {
-  lost_.tell(group_rank, why);
-  look_now();
+  lost_.report(group_rank, why);
+  check_now();
 }
 
 // Throws if waiting is useless. A rank that is gone may have done its part before, so `missing` is
 // queried again after its state was read.
 template <class Missing>
-void ShmTeam::look(const Call& call, Missing missing) const {
+void ShmTeam::check(const Call& call, Missing missing) const {
   if (aborted_.load()) {
     throw failure(*roster_, call, ErrorKind::aborted, -1, "this rank called abort()");
   }
@@ -286,7 +286,7 @@ void ShmTeam::give_up(const Error& error) noexcept {
 void ShmTeam::abort() noexcept {
   aborted_.store(true);
   line(rank()).state.store(kAborted);
-  look_now();
+  check_now();
 }
 
 }  // namespace ddprun::worker_sdk

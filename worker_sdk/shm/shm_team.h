@@ -8,9 +8,9 @@
 // Ranks are counted within the team here, from 0; errors name them by their rank in the group. The
 // two differ if the team is only the part of the group that shares a host.
 //
-// A rank that dies is noticed by its pidfd, one that gives up by its state, within kLook; one that
-// the agent has lost by the agent's notice, mostly at once; one that is merely late, by the
-// deadline. All are thrown as Error and name the rank.
+// A rank that dies is noticed by its pidfd, one that gives up by its state, within kPollInterval;
+// one that the agent has lost by the agent's notice, mostly at once; one that is merely late, by
+// the deadline. All are thrown as Error and name the rank.
 //
 // Why a Posting needs no second barrier: there are two sets, used in turn. A rank writes into a set
 // again only after the next exchange's barrier, which no rank enters before it has read the former
@@ -112,9 +112,9 @@ class ShmTeam {
   void await_while(const Call& call, SharedCounter& counter, std::uint32_t target, int peer,
                    Missing missing);
   template <class Missing>
-  void look(const Call& call, Missing missing) const;
+  void check(const Call& call, Missing missing) const;
   void check_agreement(const Call& call) const;
-  void look_now() noexcept;
+  void check_now() noexcept;
 
   std::shared_ptr<const Roster> roster_;
   std::vector<int> members_;

@@ -134,7 +134,7 @@ class FileStore : public Store {
 
   bool check(const std::vector<std::string>& keys) override {
     const std::lock_guard guard(mutex_);
-    return look(keys);
+    return all_there(keys);
   }
 
   void wait(const std::vector<std::string>& keys, milliseconds timeout) override {
@@ -169,14 +169,14 @@ class FileStore : public Store {
     int fd_;
   };
 
-  bool look(const std::vector<std::string>& keys) {
+  bool all_there(const std::vector<std::string>& keys) {
     const FileLock lock(*this);
     replay();
     return table_.has_all(keys);
   }
 
   void wait_locked(const std::vector<std::string>& keys, milliseconds timeout) {
-    if (retry_until(deadline_after(timeout), [&] { return look(keys); })) return;
+    if (retry_until(deadline_after(timeout), [&] { return all_there(keys); })) return;
     std::string missing;
     for (const std::string& key : keys) {
       if (!table_.find(key)) missing += (missing.empty() ? "\"" : ", \"") + key + "\"";

@@ -146,7 +146,7 @@ void StoreHost::accept_all() {
   for (;;) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return pause_unless_idle();
-    said_ = false;
+    reported_ = false;
     if (!may_use(socket.get())) continue;
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -159,7 +159,7 @@ void StoreHost::accept_all() {
 void StoreHost::pause_unless_idle() {
   if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
   const bool no_descriptor = errno == EMFILE || errno == ENFILE;
-  if (!said_) short_since_ = Clock::now();
+  if (!reported_) short_since_ = Clock::now();
   complain("accept");
   if (no_descriptor && Clock::now() - short_since_ >= kTurnAwayAfter) {
     spare_.turn_away(listener_.get());
@@ -179,7 +179,7 @@ bool StoreHost::outlast(const char* call) {
 
 // Once for each time that something is short.
 void StoreHost::complain(const char* call) {
-  if (std::exchange(said_, true)) return;
+  if (std::exchange(reported_, true)) return;
   std::fprintf(stderr, "ddprun: the store of rank 0: %s: %s; retrying until this is over\n", call,
                std::strerror(errno));
 }

@@ -41,7 +41,7 @@ class StoreHost {
   PeerUsers users_;
   std::unique_ptr<store::StoreClients> clients_;
   Clock::time_point paused_until_{};  // Accepts no connection before.
-  bool said_ = false;                 // complain() has reported a shortage.
+  bool reported_ = false;             // complain() has reported a shortage.
   Clock::time_point short_since_{};
   SpareDescriptor spare_;
   std::thread thread_;

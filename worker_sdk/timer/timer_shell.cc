@@ -51,7 +51,7 @@ void ForeignSteps::use_stream(StreamMarks& marks, Stream stream) {
 
 void ForeignSteps::enter(Phase phase) {
   using enum Phase;
-  tell_agent(phase);
+  notify_agent(phase);
   if (group_ && !shell_) {
     if (phase == kOutside || phase == kExposed) return;  // No step has begun.
     shell_.emplace(*group_, SyncTimerOptions{}, progress_);
@@ -70,7 +70,7 @@ void ForeignSteps::enter(Phase phase) {
 
 // A rank that waits for others is in the collective of the step: its number shows which ranks are
 // missing.
-void ForeignSteps::tell_agent(Phase phase) {
+void ForeignSteps::notify_agent(Phase phase) {
   if (phase != Phase::kExposed) return progress_->set_phase(name_of(phase));
   progress_->enter({.what = {.kind = OpKind::kAllReduce}, .number = steps_ + 1});
 }
@@ -207,7 +207,7 @@ TimerShell::~TimerShell() {
 }
 
 void TimerShell::end_step(std::vector<BucketTimes> buckets, std::vector<BucketMarks> marks) {
-  hear_what_has_come();
+  deliver_finished();
   end_ = StepClock::now();
   progress_->stepped(end_);
   StepTimes step = phases_.end_step(end_);
@@ -245,33 +245,33 @@ void TimerShell::begin_exchange() {
       group_.all_reduce_async(buffer(sum_.data(), sum_.size()), ReduceOp::sum, {.on_host = true});
 }
 
-void TimerShell::hear_what_has_come() {
+void TimerShell::deliver_finished() {
   if (!exchange_) return;
-  if (!foreign_) return hear();
+  if (!foreign_) return deliver();
   if (!exchange_->done()) return;
   try {
-    hear();
+    deliver();
   } catch (const Error&) {  // A rank has ended, or its steps are others.
     exchange_.reset();
     silent_ = true;
   }
 }
 
-void TimerShell::hear() {
+void TimerShell::deliver() {
   exchange_->wait();
   exchange_.reset();
   window_ = timer_.analyse(sum_);
-  if (identity_.rank == 0) tell(*window_);
-  if (heard_) heard_(*window_);
+  if (identity_.rank == 0) print_window(*window_);
+  if (on_window_) on_window_(*window_);
 }
 
 // A window that was complete with the very last step. The program's function is no longer called:
 // what it refers to may be gone.
 void TimerShell::receive_last() {
-  heard_ = nullptr;
+  on_window_ = nullptr;
   if (!exchange_) return;
   try {
-    if (!foreign_ || exchange_->wait_for(kLastPatience)) return hear();
+    if (!foreign_ || exchange_->wait_for(kLastPatience)) return deliver();
     group_.abort();
   } catch (const std::exception&) {  // The steps of the window stay unknown.
   }
@@ -279,7 +279,7 @@ void TimerShell::receive_last() {
   silent_ = true;
 }
 
-void TimerShell::tell(const SyncWindow& window) {
+void TimerShell::print_window(const SyncWindow& window) {
   if (options_.print) std::fprintf(stderr, "ddprun: sync: %s\n", to_string(window).c_str());
   if (options_.json_file.empty()) return;
   std::ofstream file(options_.json_file, std::ios::app);

@@ -20,7 +20,7 @@ namespace ddprun::worker_sdk {
 
 class TimerShell {
  public:
-  using Heard = std::function<void(const SyncWindow&)>;
+  using OnWindow = std::function<void(const SyncWindow&)>;
   // `foreign`: the steps are of a program that another library synchronises, and this reports them
   // to the agent. Of such buckets only the time spent waiting is known, and the exchange of windows
   // holds up no rank: it ends for good if ranks do not keep step.
@@ -34,7 +34,7 @@ class TimerShell {
   // `marks` must outlive this.
   void use_stream(StreamMarks& marks, Stream stream);
 
-  void set_heard(Heard heard) { heard_ = std::move(heard); }
+  void set_on_window(OnWindow on_window) { on_window_ = std::move(on_window); }
 
   void begin_data();
   void begin_optimizer();
@@ -57,11 +57,11 @@ class TimerShell {
   void record(StepTimes step);
   void record_done();                    // Records steps that the device has done.
   std::optional<Contention> counters();  // std::nullopt if the kernel does not count.
-  void hear();
-  void hear_what_has_come();
+  void deliver();
+  void deliver_finished();
   void receive_last();
   void begin_exchange();
-  void tell(const SyncWindow& window);
+  void print_window(const SyncWindow& window);
   void report();  // Reports to the agent.
   void complain(const std::string& path);
 
@@ -83,7 +83,7 @@ class TimerShell {
   std::optional<Stream> stream_;        // The argument of use_stream().
   SyncTimer timer_;
   WorkerCounts reported_;  // What was reported of timer_.counted().
-  Heard heard_;
+  OnWindow on_window_;
   std::optional<SyncWindow> window_;
   std::vector<float> sum_;
   std::optional<Work> exchange_;  // After sum_, which it writes to.
@@ -117,7 +117,7 @@ class ForeignSteps {
   void end_step(std::size_t bytes);
 
  private:
-  void tell_agent(Phase phase);
+  void notify_agent(Phase phase);
 
   const std::shared_ptr<Progress> progress_;
   std::uint64_t steps_ = 0;

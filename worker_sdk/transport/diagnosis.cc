@@ -8,7 +8,7 @@
 
 namespace ddprun::worker_sdk {
 
-void LostPeer::tell(int rank, const std::string& why) noexcept {
+void LostPeer::report(int rank, const std::string& why) noexcept {
   DDPRUN_ASSERT(rank >= 0);
   const std::lock_guard lock(mutex_);
   if (*this) return;

@@ -22,7 +22,7 @@ namespace ddprun::worker_sdk {
 class LostPeer {
  public:
   // From any thread. `why`: the text of the reporter.
-  void tell(int rank, const std::string& why) noexcept;
+  void report(int rank, const std::string& why) noexcept;
   int rank() const noexcept { return rank_.load(std::memory_order_acquire); }  // -1: none.
   explicit operator bool() const noexcept { return rank() >= 0; }
 

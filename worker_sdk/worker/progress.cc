@@ -98,7 +98,7 @@ Progress::Progress(const std::string& path, std::shared_ptr<RoundFence> fence)
     : fence_(std::move(fence)) {
   if (path.empty()) return;
   mapped_ = map_page(path);
-  if (mapped_) ear_ = std::make_unique<LossListener>(*mapped_);
+  if (mapped_) listener_ = std::make_unique<LossListener>(*mapped_);
   // If another group of this process reports already, that is enough.
   if (!mapped_ || mapped_->magic.load() == ProgressPage::kMagic) return;
   page_ = mapped_;
@@ -110,7 +110,7 @@ Progress::Progress(const std::string& path, std::shared_ptr<RoundFence> fence)
 
 Progress::~Progress() {
   if (page_) page_->magic.store(0, std::memory_order_release);
-  ear_.reset();
+  listener_.reset();
   if (mapped_) ::munmap(mapped_, sizeof(ProgressPage));
 }
 
@@ -119,7 +119,7 @@ std::optional<LossNotice> Progress::loss_notice() const {
 }
 
 std::shared_ptr<void> Progress::listen(LossListener::Listener listener) {
-  return ear_ ? ear_->listen(std::move(listener)) : nullptr;
+  return listener_ ? listener_->listen(std::move(listener)) : nullptr;
 }
 
 void Progress::count(const WorkerCounts& more) {

@@ -85,7 +85,7 @@ class Progress {
   std::shared_ptr<RoundFence> fence_;
   ProgressPage* mapped_ = nullptr;
   ProgressPage* page_ = nullptr;    // mapped_, unless another group of this process writes there.
-  std::unique_ptr<LossListener> ear_;  // Of mapped_.
+  std::unique_ptr<LossListener> listener_;  // Of mapped_.
   std::mutex mutex_;                // The program's thread and the group's own.
   std::size_t phase_ = 0;
   std::uint64_t number_ = 0;

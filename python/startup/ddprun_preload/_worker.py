@@ -1,4 +1,4 @@
-"""A worker's first moments: what agent/workers/birth.cc does for one that is started cold."""
+"""A worker's first moments: what agent/workers/child_start.cc does for one that is started cold."""
 
 from __future__ import annotations
 

@@ -33,9 +33,10 @@ void fuzz_flight(const std::uint8_t* data, std::size_t size) {
                                         {1, record_of(first, false)},
                                         {2, record_of(second, true)},
                                         {3, record_of(text, true)}};
-  const std::string said = agent::flight_text(records);
-  DDPRUN_ASSERT(!said.empty() && said.size() < kLongest);
-  DDPRUN_ASSERT(std::all_of(said.begin(), said.end(), [](char c) { return c >= ' ' && c <= '~'; }));
+  const std::string text_of = agent::flight_text(records);
+  DDPRUN_ASSERT(!text_of.empty() && text_of.size() < kLongest);
+  DDPRUN_ASSERT(
+      std::all_of(text_of.begin(), text_of.end(), [](char c) { return c >= ' ' && c <= '~'; }));
 }
 
 }  // namespace ddprun::fuzz

@@ -29,7 +29,7 @@ bool is_utf8(const std::string& text) {
 // What is cut stays text, says what the file said, and is no longer than a verdict can bear.
 void check_error_file(const std::string& text) {
   const std::string message = agent::error_file_message(text);
-  const std::string words = agent::error_file_words(text);
+  const std::string words = agent::error_file_text(text);
   DDPRUN_ASSERT(words.empty() == message.empty());
   DDPRUN_ASSERT(words.find(message.substr(0, kMessageMax - kStackMax - 4)) != std::string::npos);
   DDPRUN_ASSERT(is_utf8(message));

@@ -175,18 +175,18 @@ TEST_CASE("Output: a reader that stands still stops no worker, and every dropped
   CHECK(stage.output->flush() == 0);
   stage.output.reset();
   reader.join();
-  std::uint64_t shown = 0, said = 0;
+  std::uint64_t shown = 0, reported = 0;
   for (const std::string& line : lines_of(seen)) {
     if (line.starts_with("[ddprun: ")) {
-      said += std::stoull(line.substr(9));
+      reported += std::stoull(line.substr(9));
       CHECK(line.ends_with(" lines dropped, standard output too slow]"));
     } else {
       REQUIRE(line.starts_with("[default"));
       ++shown;
     }
   }
-  CHECK(said == dropped);
-  CHECK(shown + said == kWorkers * kLines);
+  CHECK(reported == dropped);
+  CHECK(shown + reported == kWorkers * kLines);
 }
 
 TEST_CASE("Output: a closed standard output kills nobody", "[output]") {
@@ -355,14 +355,14 @@ TEST_CASE("Output: a worker with another seat is shown as its new rank, in its o
   boost::asio::io_context loop{1};
   Output output(loop, split.options);
   WorkerEnds ends = output.open({.local_rank = 1, .rank = 3, .restart_count = 0}).value();
-  const auto say = [&](const std::string& line) {
+  const auto print = [&](const std::string& line) {
     REQUIRE(::write(ends.stdout_end.get(), line.data(), line.size()) == std::ssize(line));
-    const auto said = [&] { return split.shown().ends_with(":" + line); };
-    REQUIRE(test::run_until(loop, said, 20s));
+    const auto reported = [&] { return split.shown().ends_with(":" + line); };
+    REQUIRE(test::run_until(loop, reported, 20s));
   };
-  say("before\n");
+  print("before\n");
   output.seated(1, 2);
-  say("after\n");
+  print("after\n");
   output.seated(7, 2);  // Nobody is there.
   ends = {};
   output.exited(1);
@@ -418,12 +418,12 @@ TEST_CASE("Output: ddprun's own lines stand between the workers'", "[output]") {
   Split split;
   Stage stage(split.options);
   CHECK(stage.output->drained(7));
-  stage.output->say("ddprun: hello");
+  stage.output->print("ddprun: hello");
   stage.spawn(0, {"write_and_die", "err"});
   CHECK(!stage.output->drained(0));
   REQUIRE(stage.run(1));
   CHECK(stage.output->drained(0));
-  stage.output->say("ddprun: bye");
+  stage.output->print("ddprun: bye");
   CHECK(split.errors() == "ddprun: hello\n[default0]:err\nddprun: bye\n");
 }
 

@@ -141,10 +141,10 @@ TEST_CASE("ProcessHost: workers are in the roster until nothing of them is left"
   stage.wait_ready();
   REQUIRE(roster->heads().size() == 1);
   CHECK(roster->heads()[0].pid == pid);
-  const TickSpan born = roster->heads()[0].started;
+  const TickSpan start = roster->heads()[0].started;
   const std::uint64_t started = read_proc_stat(pid).started;
-  CHECK((born.from <= started && started <= born.until));
-  CHECK(born.from > 0);
+  CHECK((start.from <= started && started <= start.until));
+  CHECK(start.from > 0);
   CHECK_FALSE(roster->heads()[0].reaped);
   CHECK(stage.host.spawn({1, {"/no/such"}, {}}).has_error());
   CHECK(roster->heads().size() == 1);

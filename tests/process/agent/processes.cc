@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "agent/process/roster.h"
-#include "agent/workers/birth.h"
+#include "agent/workers/child_start.h"
 #include "common/system/child.h"
 #include "common/system/random_id.h"
 

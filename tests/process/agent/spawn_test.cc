@@ -99,8 +99,8 @@ TEST_CASE("Spawn: a worker is born clean, too, where our table has no room for s
   const UniqueFd reading(ends[0]), writing(ends[1]);
   const WorkerSpec spec{0, {kWorker, "describe"}, {}, writing.get(), writing.get()};
   const int before = test::open_descriptors();
-  Birth birth(spec, {}, BirthRound(), 0);
-  const auto process = birth.finish();
+  ChildStart starting(spec, {}, StartBatch(), 0);
+  const auto process = starting.finish();
   REQUIRE(process.has_value());
   char facts[256] = {};
   REQUIRE(::read(reading.get(), facts, sizeof facts - 1) > 0);

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "agent/process/parent_watch.h"
-#include "agent/workers/birth.h"
+#include "agent/workers/child_start.h"
 #include "agent/workers/posix_process_host.h"
 #include "common/system/log.h"
 #include "launcher/guard/guardian.h"

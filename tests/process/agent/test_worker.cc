@@ -19,7 +19,7 @@ namespace {
   for (;;) ::pause();
 }
 
-void say(const std::string& line, int fd = STDOUT_FILENO) {
+void print(const std::string& line, int fd = STDOUT_FILENO) {
   if (::write(fd, line.data(), line.size()) < 0) std::_Exit(99);
 }
 
@@ -44,11 +44,11 @@ void describe(int fd) {
     blocked += ::sigismember(&mask, signal) == 1;
     ignored += ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
   }
-  say("fds:" + fds + "\nstdin: " + target + "\ndeath signal: " + std::to_string(death_signal) +
-          "\nown session: " + std::to_string(::getsid(0) == ::getpid()) +
-          "\nown group: " + std::to_string(::getpgrp() == ::getpid()) +
-          "\nblocked: " + std::to_string(blocked) + "\nignored: " + std::to_string(ignored) + "\n",
-      fd);
+  print("fds:" + fds + "\nstdin: " + target + "\ndeath signal: " + std::to_string(death_signal) +
+            "\nown session: " + std::to_string(::getsid(0) == ::getpid()) + "\nown group: " +
+            std::to_string(::getpgrp() == ::getpid()) + "\nblocked: " + std::to_string(blocked) +
+            "\nignored: " + std::to_string(ignored) + "\n",
+        fd);
 }
 
 void print_lines(int count, int bytes, const char* name) {
@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
   if (what == "signal") ::raise(number(2));
   if (what == "describe") describe(argc > 2 ? number(2) : STDOUT_FILENO);
   if (what == "lines") print_lines(number(2), number(3), argc > 4 ? argv[4] : "");
-  if (what == "write") say(argv[2]);
+  if (what == "write") print(argv[2]);
   if (what == "write_and_die") {  // Without an end of line, on standard error.
     if (::write(STDERR_FILENO, argv[2], std::strlen(argv[2])) < 0) return 99;
     ::raise(SIGKILL);
@@ -120,25 +120,25 @@ int main(int argc, char** argv) {
   if (what == "sleep" || what == "stubborn" || what == "family") {
     if (what != "sleep") ignore_everything();
     if (what == "family") start_family();
-    if (argc > 2) say("worker " + std::to_string(::getpid()) + "\n");
-    say("ready\n");
+    if (argc > 2) print("worker " + std::to_string(::getpid()) + "\n");
+    print("ready\n");
     pause_for_ever();
   }
   if (what == "leave_family") {  // Is gone before what it leaves behind.
     start_family();
-    say("ready\n");
+    print("ready\n");
     return number(2);
   }
   if (what == "hold_output") {  // A daemon keeps the pipe open.
     double_fork([] { pause_for_ever(); });
-    say("from the worker\n");
+    print("from the worker\n");
     return 0;
   }
   if (what == "brief_daemons") {  // Orphans that end by themselves, while the worker lives on.
     for (int i = 0; i < number(2); ++i) double_fork([] {});
     while (::wait(nullptr) > 0) {
     }
-    say("ready\n");
+    print("ready\n");
     pause_for_ever();
   }
   return 0;

@@ -151,12 +151,12 @@ static int32_t fails(ddprun_step* step, void* user) {
   return -5;
 }
 
-static int32_t says_nothing(ddprun_step* step, void* result) {
+static int32_t is_silent(ddprun_step* step, void* result) {
   (void)step, (void)result;
   return 0;
 }
 
-static int32_t says_minus_seven(ddprun_step* step, void* result) {
+static int32_t returns_minus_seven(ddprun_step* step, void* result) {
   (void)step;
   *(int32_t*)result = -7;
   return 0;
@@ -165,10 +165,10 @@ static int32_t says_minus_seven(ddprun_step* step, void* result) {
 /* A function whose runtime has ended it early is not one that has ended well. */
 static void check_functions_with_results(ddprun_job* job) {
   const ddprun_functions* with = ddprun_functions_with_results();
-  ddprun_functions own = {.size = sizeof own, .body = says_nothing};
+  ddprun_functions own = {.size = sizeof own, .body = is_silent};
   CHECK(with->size == sizeof own);
   CHECK(ddprun_job_run(job, kSteps + 1, with->body, &own) == DDPRUN_NOT_ENDED);
-  own.body = says_minus_seven;
+  own.body = returns_minus_seven;
   CHECK(ddprun_job_run(job, kSteps + 1, with->body, &own) == -7);
 }
 

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 
 struct Crash {
   int status = 0;  // As of waitpid.
-  std::string said;
+  std::string output;
   std::string error_file;
 };
 
@@ -51,8 +51,8 @@ Crash crash(const std::function<void()>& what) {
   if (pid == 0) {
     ::setenv("TORCHELASTIC_ERROR_FILE", (place / "error.json").c_str(), 1);
     ::setenv("RANK", "3", 1);
-    const int said = ::open((place / "said").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    ::dup2(said, STDERR_FILENO);
+    const int output = ::open((place / "said").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ::dup2(output, STDERR_FILENO);
     const rlimit none{0, 0};
     ::setrlimit(RLIMIT_CORE, &none);
     for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::signal(signal, SIG_DFL);
@@ -62,7 +62,7 @@ Crash crash(const std::function<void()>& what) {
   }
   Crash crash;
   ::waitpid(pid, &crash.status, 0);
-  crash.said = contents(place / "said");
+  crash.output = contents(place / "said");
   crash.error_file = contents(place / "error.json");
   fs::remove_all(place);
   return crash;
@@ -89,8 +89,8 @@ TEST_CASE("Crash report: an exception nobody catches is named with its words", "
   const Crash seen =
       crash([] { throw_out([] { throw std::runtime_error("loss is \"NaN\"\nat step 3"); }); });
   CHECK(signal_of(seen) == SIGABRT);
-  CHECK(has(seen.said, "ddprun: rank 3: uncaught std::runtime_error: loss is \"NaN\""));
-  CHECK(has(seen.said, "terminate called after throwing"));  // libstdc++ has its say too.
+  CHECK(has(seen.output, "ddprun: rank 3: uncaught std::runtime_error: loss is \"NaN\""));
+  CHECK(has(seen.output, "terminate called after throwing"));  // libstdc++ has its say too.
   CHECK(has(seen.error_file,
             R"("message": "uncaught std::runtime_error: loss is \"NaN\"\nat step 3")"));
   CHECK(has(seen.error_file, R"("cpp_callstack": ")"));
@@ -102,7 +102,7 @@ TEST_CASE("Crash report: a fault is named with its address, and ends by its own 
   if (kSanitized) return;
   const Crash seen = crash([] { *null_pointer = 1; });
   CHECK(signal_of(seen) == SIGSEGV);
-  CHECK(has(seen.said, "ddprun: rank 3: SIGSEGV at address 0x0; call stack:\n"));
+  CHECK(has(seen.output, "ddprun: rank 3: SIGSEGV at address 0x0; call stack:\n"));
   CHECK(has(seen.error_file, "SIGSEGV at address 0x0"));
 }
 
@@ -124,16 +124,16 @@ TEST_CASE("Crash report: an overflowed stack is told from other faults", "[crash
   if (kSanitized) return;
   const Crash seen = crash([] { std::_Exit(recurse(1)); });
   CHECK(signal_of(seen) == SIGSEGV);
-  CHECK(has(seen.said, "SIGSEGV: stack overflow"));
+  CHECK(has(seen.output, "SIGSEGV: stack overflow"));
   CHECK(has(seen.error_file, "SIGSEGV: stack overflow"));
 }
 
 TEST_CASE("Crash report: abort(), and signals that were sent", "[crash]") {
-  CHECK(has(crash([] { std::abort(); }).said, "SIGABRT: abort() was called"));
+  CHECK(has(crash([] { std::abort(); }).output, "SIGABRT: abort() was called"));
   for (const int signal : {SIGABRT, SIGFPE}) {
     const Crash seen = crash([signal] { ::kill(::getpid(), signal); });
     CHECK(signal_of(seen) == signal);
-    CHECK(has(seen.said, "call stack"));
+    CHECK(has(seen.output, "call stack"));
   }
 }
 
@@ -169,7 +169,7 @@ TEST_CASE("Crash report: several threads crash at once, and one speaks", "[crash
     other.join();
   });
   CHECK(signal_of(seen) == SIGSEGV);
-  CHECK(seen.said.find("call stack") == seen.said.rfind("call stack"));
+  CHECK(seen.output.find("call stack") == seen.output.rfind("call stack"));
 }
 
 TEST_CASE("Crash text: numbers, and JSON whatever the bytes", "[crash]") {

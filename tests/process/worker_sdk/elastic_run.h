@@ -102,8 +102,8 @@ inline void check(const Run& run, int deaths) {
 
 // How many runs a test with random deaths makes.
 inline unsigned seeds() {
-  const char* wish = std::getenv("DDPRUN_JOB_SEEDS");
-  return wish ? static_cast<unsigned>(std::atoi(wish)) : 8;
+  const char* text = std::getenv("DDPRUN_JOB_SEEDS");
+  return text ? static_cast<unsigned>(std::atoi(text)) : 8;
 }
 
 // `run` with what the seed makes of it: backend, number of ranks, the vote, and deaths at some of

@@ -179,19 +179,19 @@ class PlayedRank {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(0);
     ::waitpid(child, nullptr, 0);
-    say("hello",
-        worker_sdk::encode(worker_sdk::Introduction{.host = host,
-                                                    .domain = worker_sdk::memory_domain(host),
-                                                    .network = worker_sdk::network_domain(),
-                                                    .pid = child,
-                                                    .address = "",
-                                                    .backend = backend}));
-    say("segment", worker_sdk::encode(worker_sdk::SegmentName{.pid = child, .fd = 3}));
-    say("attached", worker_sdk::encode(worker_sdk::Attachment{}));
+    write_key("hello",
+              worker_sdk::encode(worker_sdk::Introduction{.host = host,
+                                                          .domain = worker_sdk::memory_domain(host),
+                                                          .network = worker_sdk::network_domain(),
+                                                          .pid = child,
+                                                          .address = "",
+                                                          .backend = backend}));
+    write_key("segment", worker_sdk::encode(worker_sdk::SegmentName{.pid = child, .fd = 3}));
+    write_key("attached", worker_sdk::encode(worker_sdk::Attachment{}));
   }
 
  private:
-  void say(const std::string& topic, const std::string& text) {
+  void write_key(const std::string& topic, const std::string& text) {
     keys_->set(topic + "/" + std::to_string(rank_), text);
   }
   std::unique_ptr<Store> file_, keys_;

@@ -31,7 +31,7 @@ void reduce(ProcessGroup& group) {
 }
 
 // Each rank waits for one that is alive, and waits itself.
-void hear_from_the_next(ProcessGroup& group, int tag) {
+void receive_from_next(ProcessGroup& group, int tag) {
   float value = 0;
   const int ranks = group.world_size();
   int next = (group.rank() + 1) % ranks;
@@ -40,13 +40,13 @@ void hear_from_the_next(ProcessGroup& group, int tag) {
 }
 
 // The two ranks of such a message have not met before; the second one begins after the word.
-void hear_with_tags(ProcessGroup& group) {
+void receive_with_tags(ProcessGroup& group) {
   try {
-    hear_from_the_next(group, 1);
+    receive_from_next(group, 1);
   } catch (const Error& error) {
     const bool at_once = error.where().waited < kFarDeadline / 2;
     if (error.kind() != ErrorKind::peer_lost || !at_once) throw;
-    hear_from_the_next(group, 2);
+    receive_from_next(group, 2);
   }
 }
 
@@ -59,8 +59,8 @@ const Waiting kWaits[] = {
        group.broadcast(buffer(&value, 1), kLost);
        reduce(group);
      }},
-    {"recv from a rank that lives", [](ProcessGroup& group) { hear_from_the_next(group, -1); }},
-    {"recv with a tag", hear_with_tags},
+    {"recv from a rank that lives", [](ProcessGroup& group) { receive_from_next(group, -1); }},
+    {"recv with a tag", receive_with_tags},
     {"send without a taker",
      [](ProcessGroup& group) {
        std::vector<float> values(4 << 20);
@@ -94,7 +94,7 @@ class Job {
 
   void lose() {
     for (const int r : {0, 1, 2}) REQUIRE(ranks_.wait_ready(r));
-    for (auto& page : pages_) page.tell(kLost, "its node was lost");
+    for (auto& page : pages_) page.notify_loss(kLost, "its node was lost");
   }
   Report report(int rank) { return ranks_.report(rank); }
 

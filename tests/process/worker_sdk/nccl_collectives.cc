@@ -117,9 +117,9 @@ class Check {
 
   void from_and_to_a_root() {
     const int root = size_ - 1;
-    Array told = mine(), gathered(group_, all_, untouched), part(group_, kPart, untouched);
-    group_.broadcast(told.buffer(), root);
-    told.expect("broadcast", [&](std::size_t k) { return element(root, k); });
+    Array sent = mine(), gathered(group_, all_, untouched), part(group_, kPart, untouched);
+    group_.broadcast(sent.buffer(), root);
+    sent.expect("broadcast", [&](std::size_t k) { return element(root, k); });
     group_.gather(mine().buffer(), gathered.buffer(), root);
     gathered.expect("gather",
                     [&](std::size_t k) { return me_ == root ? element(owner(k), k % kPart) : -1; });

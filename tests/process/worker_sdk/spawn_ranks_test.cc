@@ -54,21 +54,21 @@ TEST_CASE("Spawn: the ranks find each other and share memory") {
 }
 
 // Whether a child ends as soon as it is forked, and the parent goes on only then.
-bool dies_at_birth = false;
+bool dies_at_start = false;
 
 TEST_CASE("Spawn: a rank that dies before it learns the port is an error, not a SIGPIPE") {
   ::pthread_atfork(
       nullptr,
       [] {
         siginfo_t info{};
-        if (dies_at_birth) ::waitid(P_ALL, 0, &info, WEXITED | WNOWAIT);
+        if (dies_at_start) ::waitid(P_ALL, 0, &info, WEXITED | WNOWAIT);
       },
       [] {
-        if (dies_at_birth) ::_exit(3);
+        if (dies_at_start) ::_exit(3);
       });
-  dies_at_birth = true;
+  dies_at_start = true;
   const auto error = failure(1, [](int) {});
-  dies_at_birth = false;
+  dies_at_start = false;
   REQUIRE(error);
   CHECK(error->exit_code() == 3);
 }

@@ -155,8 +155,8 @@ TEST_CASE("Worker death: the end of a receiver in the middle of a message frees 
                           group.recv(message, 0);
                         }
                         ::raise(SIGSTOP);
-                        static const std::function<void()>* tell = &ready;
-                        ::signal(SIGALRM, [](int) { (*tell)(); });
+                        static const std::function<void()>* on_alarm = &ready;
+                        ::signal(SIGALRM, [](int) { (*on_alarm)(); });
                         ::ualarm(200'000, 0);  // When what fits between them is on its way.
                         group.send(message, 1);
                       });

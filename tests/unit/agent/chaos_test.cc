@@ -45,15 +45,15 @@ TEST_CASE("Chaos: each worker is hit, nobody else, and nobody if there is none",
   boost::asio::io_context loop{1};
   Chaos chaos(loop, {.mean = 50us, .seed = 7});
   bool empty = true;
-  int asked = 0;
+  int queries = 0;
   std::multiset<int> hit;
   chaos.candidates = [&] {
-    ++asked;
+    ++queries;
     return empty ? std::vector<int>() : std::vector<int>{2, 3, 5};
   };
   chaos.on_kill = [&](int local_rank) { hit.insert(local_rank); };
   chaos.start();
-  REQUIRE(test::run_until(loop, [&] { return asked >= 5; }));
+  REQUIRE(test::run_until(loop, [&] { return queries >= 5; }));
   CHECK(hit.empty());
   empty = false;
   REQUIRE(test::run_until(loop, [&] { return hit.size() >= 100; }));

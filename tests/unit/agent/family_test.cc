@@ -37,8 +37,8 @@ TEST_CASE("Family: a worker, its group, its session, and what descends from thos
 }
 
 TEST_CASE("Family: a number that is a stranger's by now brings in nobody", "[keeper]") {
-  for (const TickSpan born : {TickSpan{998, 999}, TickSpan{1001, 1002}}) {
-    CHECK(pids({{100, born}}, {kAgent, kWorker, {101, 100, 100, 100, 1001}}).empty());
+  for (const TickSpan start : {TickSpan{998, 999}, TickSpan{1001, 1002}}) {
+    CHECK(pids({{100, start}}, {kAgent, kWorker, {101, 100, 100, 100, 1001}}).empty());
   }
   const FamilyMember leads_no_session{100, 50, 100, 50, 1000};
   CHECK(pids({{100}}, {kAgent, leads_no_session}).empty());

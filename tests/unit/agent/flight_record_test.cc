@@ -42,16 +42,16 @@ TEST_CASE("Flight record: a rank that has called nothing in its group is missing
 }
 
 TEST_CASE("Flight record: ranks that call different things disagree", "[flight]") {
-  const auto said = [](FlightCall a, FlightCall b) {
+  const auto text_of = [](FlightCall a, FlightCall b) {
     return flight_text({{0, at("a.py:1", {std::move(a)})}, {1, at("b.py:2", {std::move(b)})}});
   };
-  CHECK(said({5, "all_reduce", "[8] Float", true}, {5, "broadcast", "[4] Float", true}) ==
+  CHECK(text_of({5, "all_reduce", "[8] Float", true}, {5, "broadcast", "[4] Float", true}) ==
         "PyTorch's flight recorder: rank 0 has called all_reduce #5 of [8] Float, and rank 1 "
         "broadcast #5 of [4] Float: they disagree");
-  CHECK(said({5, "all_reduce", "[8] Float", true}, {5, "all_reduce", "[9] Float", true}) ==
+  CHECK(text_of({5, "all_reduce", "[8] Float", true}, {5, "all_reduce", "[9] Float", true}) ==
         "PyTorch's flight recorder: rank 0 has called all_reduce #5 of [8] Float, and rank 1 "
         "all_reduce #5 of [9] Float: they disagree");
-  CHECK(said({5, "all_gather", "[8] Float", true}, {5, "all_gather", "[9] Float", true}) ==
+  CHECK(text_of({5, "all_gather", "[8] Float", true}, {5, "all_gather", "[9] Float", true}) ==
         "PyTorch's flight recorder: ranks 0-1 are in all_gather #5 of [8] Float at a.py:1");
 }
 

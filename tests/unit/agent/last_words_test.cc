@@ -28,21 +28,21 @@ TEST_CASE("Last words: else the last dozen lines of standard error", "[last_word
 }
 
 TEST_CASE("Last words: an error file's call stack comes with its message", "[last_words]") {
-  CHECK(error_file_words(R"({"message": {"message": "ValueError: boom", "extraInfo":
+  CHECK(error_file_text(R"({"message": {"message": "ValueError: boom", "extraInfo":
         {"py_callstack": "Traceback:\n  x\nValueError: boom\n"}}})") ==
         "Traceback:\n  x\nValueError: boom");
-  CHECK(error_file_words(R"({"message": {"message": "SIGSEGV", "extraInfo":
+  CHECK(error_file_text(R"({"message": {"message": "SIGSEGV", "extraInfo":
         {"cpp_callstack": "./t(_ZN5model4lossEv+0x1f) [0x4]\n"}}})") ==
         "SIGSEGV\n./t(model::loss()+0x1f) [0x4]");
   for (const char* text :
        {R"({"message": {"message": "m", "extraInfo": 3}})", R"({"message": {"message": "m"}})",
         R"({"message": {"message": "m", "extraInfo": {"py_callstack": []}}})"}) {
-    CHECK(error_file_words(text) == "m");
+    CHECK(error_file_text(text) == "m");
   }
-  CHECK(error_file_words("[").empty());
+  CHECK(error_file_text("[").empty());
   const std::string deep = R"({"message": {"message": "end", "extraInfo": {"py_callstack": ")" +
                            std::string(10'000, 'x') + R"("}}})";
-  CHECK(error_file_words(deep).size() < 4096);
+  CHECK(error_file_text(deep).size() < 4096);
 }
 
 TEST_CASE("Last words: no letter is cut in two, and bytes that are no text stay", "[last_words]") {

@@ -78,23 +78,25 @@ TEST_CASE("Placement: a quota counts as much as the processors, the smaller of b
 }
 
 TEST_CASE("Placement: what limits the workers is said with its name", "[placement]") {
-  const auto said = [](const char* request, int workers, const PlacementFacts& facts,
-                       bool by_slurm = false) {
+  const auto text_of = [](const char* request, int workers, const PlacementFacts& facts,
+                          bool by_slurm = false) {
     std::string text;
     for (const auto& warning : count_warnings(request, workers, facts, by_slurm)) text += warning;
     return text;
   };
-  CHECK(said("cpu", 1, {.cpus = 2, .quota = 0.5}) ==
+  CHECK(text_of("cpu", 1, {.cpus = 2, .quota = 0.5}) ==
         "1 worker on 1 processor of 2: a cgroup's quota is 0.5 (docker run --cpus, a pod's limit)");
-  CHECK(said("8", 8, {.cpus = 16, .quota = 4.0}).starts_with("8 workers on 4 processors of 16"));
-  CHECK(said("4", 4, {.cpus = 16, .quota = 4.0}) == "");
-  CHECK(said("64", 64, {.cpus = 2}) == "");
+  CHECK(text_of("8", 8, {.cpus = 16, .quota = 4.0}).starts_with("8 workers on 4 processors of 16"));
+  CHECK(text_of("4", 4, {.cpus = 16, .quota = 4.0}) == "");
+  CHECK(text_of("64", 64, {.cpus = 2}) == "");
   const PlacementFacts bound{.cpus = 1, .machine_cpus = 64};
-  CHECK(said("8", 8, bound, true).starts_with(
-      "8 workers on 1 processor: Slurm gave this task 1 of 64; give srun --cpus-per-task"));
-  CHECK(said("8", 8, bound) == "");
-  CHECK(said("1", 1, bound, true) == "");
-  CHECK(said("8", 8, {.cpus = 2, .machine_cpus = 2}, true) == "");  // There are no more.
+  CHECK(
+      text_of("8", 8, bound, true)
+          .starts_with(
+              "8 workers on 1 processor: Slurm gave this task 1 of 64; give srun --cpus-per-task"));
+  CHECK(text_of("8", 8, bound) == "");
+  CHECK(text_of("1", 1, bound, true) == "");
+  CHECK(text_of("8", 8, {.cpus = 2, .machine_cpus = 2}, true) == "");  // There are no more.
 }
 
 TEST_CASE("Placement: slices of MIG are GPUs", "[placement]") {

@@ -67,10 +67,10 @@ TEST_CASE("Progress: the agent tells which rank is gone, once, and every group h
   const Progress first(file.path());
   const Progress second(file.path());
   CHECK_FALSE(first.loss_notice());
-  file.tell(-1, "nobody");
+  file.notify_loss(-1, "nobody");
   CHECK_FALSE(first.loss_notice());
-  file.tell(3, "rank 3 was\nkilled " + std::string(1000, 'x'));
-  file.tell(4, "rank 4, too");
+  file.notify_loss(3, "rank 3 was\nkilled " + std::string(1000, 'x'));
+  file.notify_loss(4, "rank 4, too");
   for (const Progress* progress : {&first, &second}) {
     const auto word = progress->loss_notice();
     REQUIRE(word);
@@ -214,7 +214,7 @@ TEST_CASE("Progress: whoever cuts the file takes no memory from under the agent 
     CHECK_FALSE(file.read().reports);
     REQUIRE(cut());
     CHECK(file.read().reports);
-    file.tell(1, "rank 1 exited with 3");
+    file.notify_loss(1, "rank 1 exited with 3");
     CHECK_FALSE(Progress(file.path()).reports());
   }
   SECTION("afterwards it is refused") {
@@ -249,7 +249,7 @@ TEST_CASE("Progress: what a worker has counted stays with the rank that it had",
   agent::ProgressMonitor monitor(loop, {});
   const std::string page = monitor.prepare(0).substr(std::string("DDPRUN_PROGRESS=").size());
   monitor.started(0, /*rank=*/-1, ::getpid());  // Parked.
-  CHECK_FALSE(monitor.untold_sync());
+  CHECK_FALSE(monitor.unreported_sync());
   Progress progress(page);
   const WorkerCounts late{.sums = {}, .late = {{"steps", 1}}};
   monitor.seated(0, 5);
@@ -257,10 +257,10 @@ TEST_CASE("Progress: what a worker has counted stays with the rank that it had",
   monitor.seated(0, 4);
   progress.count(late);
   progress.count(late);
-  REQUIRE(monitor.untold_sync());
+  REQUIRE(monitor.unreported_sync());
   const std::vector<LateRank> expected{{.rank = 5, .counts = late.late},
                                        {.rank = 4, .counts = {{"steps", 2}}}};
-  CHECK(monitor.untold_sync()->late == expected);
+  CHECK(monitor.unreported_sync()->late == expected);
   monitor.exited(0);
 }
 

@@ -23,9 +23,9 @@ struct Node {
     const std::uint64_t beats = samples[worker].beats + 1;
     samples[worker] = {true, beats, in_collective, phase, number, count, longest};
   }
-  Lines look(Duration later = 15s) {
+  Lines check(Duration later = 15s) {
     now += later;
-    const auto findings = watch.look(samples, now);
+    const auto findings = watch.check(samples, now);
     Lines lines;
     for (const Stall& s : findings.stuck)
       lines.push_back(std::to_string(s.local_rank) + " " + s.what);
@@ -35,9 +35,9 @@ struct Node {
     return lines;
   }
   // The first words that come within `time`, and how long they took.
-  Lines look_for(Duration time, Duration* took = nullptr) {
+  Lines watch_for(Duration time, Duration* took = nullptr) {
     for (const TimePoint begin = now; now < begin + time;) {
-      Lines lines = look();
+      Lines lines = check();
       if (took) *took = now - begin;
       if (!lines.empty()) return lines;
     }
@@ -51,13 +51,13 @@ TEST_CASE("Stall: who does not come to a collective is stuck, who waits for it i
   node.at(1, "", false, 17);
   node.at(2, "all_reduce", true, 18);
   Duration took{};
-  CHECK(node.look_for(10min, &took) ==
+  CHECK(node.watch_for(10min, &took) ==
         Lines{"1 has made no progress since collective #17 for 180 s; its longest so far was 2 s; "
               "local ranks 0, 2 wait for it in all_reduce #18"});
-  CHECK(took == 195s);               // First seen at the first look.
-  CHECK(node.look_for(2h).empty());  // Once is enough.
+  CHECK(took == 195s);                // First seen at the first look.
+  CHECK(node.watch_for(2h).empty());  // Once is enough.
   node.at(1, "all_reduce", true, 18);
-  CHECK(node.look() == Lines{"1 continues after 7395 s"});
+  CHECK(node.check() == Lines{"1 continues after 7395 s"});
 }
 
 TEST_CASE("Stall: a phase with a longer history has a longer limit, even if others wait",
@@ -65,8 +65,8 @@ TEST_CASE("Stall: a phase with a longer history has a longer limit, even if othe
   Node node(2);
   node.at(0, "evaluate", false, 17, 1min);
   node.at(1, "barrier", true, 18, 1s);
-  CHECK(node.look_for(10min).empty());  // 10 times the longest.
-  CHECK(node.look_for(1min) ==
+  CHECK(node.watch_for(10min).empty());  // 10 times the longest.
+  CHECK(node.watch_for(1min) ==
         Lines{"0 has been in evaluate for 600 s; its longest so far was 60 s; local rank 1 waits "
               "for it in barrier #18"});
 }
@@ -75,17 +75,17 @@ TEST_CASE("Stall: where all wait, another node is named as the place to look", "
   Node node(2);
   node.at(0, "all_reduce", true, 18);
   node.at(1, "all_reduce", true, 18);
-  CHECK(node.look_for(10min) ==
+  CHECK(node.watch_for(10min) ==
         Lines{"workers here have waited in all_reduce #18 for 180 s, and none of this node is "
               "missing: check the other nodes"});
-  CHECK(node.look_for(1h).empty());
+  CHECK(node.watch_for(1h).empty());
 }
 
 TEST_CASE("Stall: the first of a kind has more time, for there is no history", "[stall]") {
   Node node(1);
   node.at(0, "", false, 0, 0s, 0);
-  CHECK(node.look_for(30min).empty());
-  CHECK(node.look_for(1min) ==
+  CHECK(node.watch_for(30min).empty());
+  CHECK(node.watch_for(1min) ==
         Lines{"0 has made no progress for 1800 s, and there is no history of it yet"});
 }
 
@@ -93,57 +93,58 @@ TEST_CASE("Stall: a hang in the first steps is found, and a slow first step is n
   Node node(2);
   node.at(0, "forward", false, 0, 0s, 0);
   node.at(1, "forward", false, 0, 0s, 0);
-  CHECK(node.look_for(30s).empty());
+  CHECK(node.watch_for(30s).empty());
   for (std::uint64_t step = 1; step <= 3; ++step) {  // The others take seconds.
     node.at(0, "forward", false, 0, 20s, step);
     node.at(1, "forward", false, 0, 20s, step);
-    CHECK(node.look_for(1min).empty());
+    CHECK(node.watch_for(1min).empty());
   }
   node.at(1, "outside", false, 0, 1s, 3);
   node.at(0, "outside", false, 0, 1s, 3);
   Duration took{};
-  const Lines said = node.look_for(30min, &took);
-  REQUIRE(said.size() == 2);
-  CHECK(said[0] == "0 has been in outside for 360 s, early in the run; its longest so far was 1 s");
+  const Lines reported = node.watch_for(30min, &took);
+  REQUIRE(reported.size() == 2);
+  CHECK(reported[0] ==
+        "0 has been in outside for 360 s, early in the run; its longest so far was 1 s");
   CHECK(took == 375s);
 }
 
 TEST_CASE("Stall: a slow first of a phase gives those that follow their time", "[stall]") {
   Node node(1);
   node.at(0, "evaluate", false, 0, 0s, 0);
-  CHECK(node.look_for(4min).empty());
+  CHECK(node.watch_for(4min).empty());
   node.at(0, "evaluate", false, 1, 0s, 1);  // Workers do not report how long the first ones took.
-  CHECK(node.look_for(38min).empty());      // Ten times the first.
-  CHECK_FALSE(node.look_for(4min).empty());
+  CHECK(node.watch_for(38min).empty());     // Ten times the first.
+  CHECK_FALSE(node.watch_for(4min).empty());
 }
 
 TEST_CASE("Stall: a limit does not learn a stall, but what ended well is borne the next time",
           "[stall]") {
   Node node(1);
   node.at(0, "save", false, 5, 1s);
-  REQUIRE_FALSE(node.look_for(10min).empty());
+  REQUIRE_FALSE(node.watch_for(10min).empty());
   node.at(0, "save", false, 6, 300s);
-  node.look();
+  node.check();
   CHECK(node.watch.limit_of(node.samples[0]) == 450s);  // Not 3000 s.
 }
 
 TEST_CASE("Stall: while we stand still ourselves nobody is blamed", "[stall]") {
   Node node(1);
   node.at(0, "", false, 5);
-  node.look();
-  CHECK(node.look(10h).empty());  // A machine that was suspended, an agent that was stopped.
-  CHECK(node.look_for(2min).empty());
-  CHECK_FALSE(node.look_for(2min).empty());
+  node.check();
+  CHECK(node.check(10h).empty());  // A machine that was suspended, an agent that was stopped.
+  CHECK(node.watch_for(2min).empty());
+  CHECK_FALSE(node.watch_for(2min).empty());
 }
 
 TEST_CASE("Stall: workers that report nothing, or nothing any more, are never stuck", "[stall]") {
   Node node(2);
   node.samples[0].reports = false;
   node.at(1, "", false, 5);
-  REQUIRE(node.look_for(10min).size() == 1);
+  REQUIRE(node.watch_for(10min).size() == 1);
   node.samples[1].reports = false;  // It has left its group, and saves a file, say.
-  CHECK(node.look() == Lines{"1 no longer reports, after 195 s"});
-  CHECK(node.look_for(24h).empty());
+  CHECK(node.check() == Lines{"1 no longer reports, after 195 s"});
+  CHECK(node.watch_for(24h).empty());
 }
 
 // A training loop: steps with a collective each, an evaluation or checkpoint now and then, jitter,
@@ -158,14 +159,15 @@ class Training {
   }
 
   // Runs for a while; what was said. From `stuck_at` on the worker 0 stays where it is.
-  Lines run(Duration time, Duration stuck_at = Duration::max(), Duration* told_after = nullptr) {
+  Lines run(Duration time, Duration stuck_at = Duration::max(),
+            Duration* reported_after = nullptr) {
     const TimePoint begin = node_.now;
     while (node_.now < begin + time) {
       const bool pause = random_() % 500 == 0;
       const Duration later = pause ? 1s * (random_() % 900) : Duration(15s);
       if (!pause) advance(node_.now + later, begin, stuck_at);
-      Lines lines = node_.look(later);
-      if (told_after) *told_after = node_.now - begin - stuck_at;
+      Lines lines = node_.check(later);
+      if (reported_after) *reported_after = node_.now - begin - stuck_at;
       if (!lines.empty()) return lines;
     }
     return {};
@@ -248,11 +250,11 @@ TEST_CASE("Stall: in hundreds of trainings the worker that gets stuck is named, 
           "[stall][sim]") {
   for (std::uint64_t seed = 1; seed <= kTrainings; ++seed) {
     INFO("seed " << seed);
-    Duration told_after{};
-    const Lines lines = Training(seed).run(24h, 6h, &told_after);
+    Duration reported_after{};
+    const Lines lines = Training(seed).run(24h, 6h, &reported_after);
     REQUIRE(lines.size() == 1);
     CHECK(lines[0].starts_with("0 "));
-    CHECK(told_after < 12h);
+    CHECK(reported_after < 12h);
   }
 }
 

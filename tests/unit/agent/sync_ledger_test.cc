@@ -17,19 +17,19 @@ TEST_CASE("Sync ledger: each step is told once, of all workers together", "[sync
   ledger.began(0);
   ledger.began(1);
   ledger.see(0, 8, {});
-  CHECK_FALSE(ledger.untold());
+  CHECK_FALSE(ledger.unreported());
   ledger.see(0, 8, steps(5));
   ledger.see(1, 9, steps(7));
-  REQUIRE(ledger.untold());
-  CHECK(*ledger.untold() == SyncIncrease{.sums = {{"steps", 12}, {"exposed_ns", 120}}});
+  REQUIRE(ledger.unreported());
+  CHECK(*ledger.unreported() == SyncIncrease{.sums = {{"steps", 12}, {"exposed_ns", 120}}});
   ledger.see(0, 8, steps(6));  // Nobody was told yet.
-  CHECK(ledger.untold()->sums["steps"] == 13);
-  ledger.told();
-  CHECK_FALSE(ledger.untold());
+  CHECK(ledger.unreported()->sums["steps"] == 13);
+  ledger.mark_reported();
+  CHECK_FALSE(ledger.unreported());
   ledger.see(1, 9, steps(7));
-  CHECK_FALSE(ledger.untold());
+  CHECK_FALSE(ledger.unreported());
   ledger.see(1, 9, steps(8));
-  CHECK(*ledger.untold() == SyncIncrease{.sums = {{"steps", 1}, {"exposed_ns", 10}}});
+  CHECK(*ledger.unreported() == SyncIncrease{.sums = {{"steps", 1}, {"exposed_ns", 10}}});
 }
 
 TEST_CASE("Sync ledger: a worker that is started again counts from zero", "[sync_ledger]") {
@@ -38,7 +38,7 @@ TEST_CASE("Sync ledger: a worker that is started again counts from zero", "[sync
   ledger.see(0, 8, steps(5));
   ledger.began(0);
   ledger.see(0, 8, steps(2));
-  CHECK(ledger.untold()->sums["steps"] == 7);
+  CHECK(ledger.unreported()->sums["steps"] == 7);
 }
 
 TEST_CASE("Sync ledger: who was late is told by its rank", "[sync_ledger]") {
@@ -46,13 +46,13 @@ TEST_CASE("Sync ledger: who was late is told by its rank", "[sync_ledger]") {
   ledger.see(0, 8, {{{"steps", 32}}, {{"steps", 2}, {"forward_ns", 300}}});
   ledger.see(1, 9, {.sums = {{"steps", 32}, {"busbw", 77}}});
   ledger.see(0, 8, {{{"steps", 64}}, {{"steps", 3}, {"forward_ns", 300}, {"backward_ns", 5}}});
-  REQUIRE(ledger.untold());
-  CHECK(ledger.untold()->late ==
+  REQUIRE(ledger.unreported());
+  CHECK(ledger.unreported()->late ==
         std::vector{LateRank{8, {{"steps", 3}, {"forward_ns", 300}, {"backward_ns", 5}}}});
-  CHECK(ledger.untold()->sums["busbw"] == 77);
-  ledger.told();
+  CHECK(ledger.unreported()->sums["busbw"] == 77);
+  ledger.mark_reported();
   ledger.see(0, 8, {{{"steps", 96}}, {{"steps", 3}, {"forward_ns", 300}, {"backward_ns", 5}}});
-  CHECK(ledger.untold()->late.empty());
+  CHECK(ledger.unreported()->late.empty());
 }
 
 TEST_CASE("Sync ledger: what a page of nonsense says, the daemon still understands",
@@ -62,12 +62,12 @@ TEST_CASE("Sync ledger: what a page of nonsense says, the daemon still understan
   for (const std::uint64_t value : {huge, std::uint64_t{3}, huge - 1, std::uint64_t{0}, huge}) {
     ledger.see(0, 8, {{{"steps", value}, {"bytes", value}, {"busbw", value}}, {{"steps", value}}});
   }
-  REQUIRE(ledger.untold());
-  CHECK(ledger.untold()->sums["steps"] == SyncLedger::kMost);
-  const rendezvous::AgentMessage message = rendezvous::Heartbeat{1, ledger.untold()};
-  const auto heard = rendezvous::decode_agent_message(rendezvous::encode(message));
-  REQUIRE(heard.has_value());
-  CHECK(std::get<rendezvous::Heartbeat>(*heard).sync == ledger.untold());
+  REQUIRE(ledger.unreported());
+  CHECK(ledger.unreported()->sums["steps"] == SyncLedger::kMost);
+  const rendezvous::AgentMessage message = rendezvous::Heartbeat{1, ledger.unreported()};
+  const auto received = rendezvous::decode_agent_message(rendezvous::encode(message));
+  REQUIRE(received.has_value());
+  CHECK(std::get<rendezvous::Heartbeat>(*received).sync == ledger.unreported());
 }
 
 }  // namespace

@@ -53,10 +53,10 @@ UniqueFd visitor(const std::string& path) {
 TEST_CASE("Window: who came while there were no descriptors is answered later") {
   const test::TemporaryDirectory folder;
   boost::asio::io_context loop;
-  int asked = 0;
+  int queries = 0;
   auto window = Window::open(loop, folder / "node-0",
                              [&](const std::string& question, const Window::Reply& reply) {
-                               ++asked;
+                               ++queries;
                                reply("here, " + question);
                              });
   REQUIRE(window.has_value());
@@ -64,7 +64,7 @@ TEST_CASE("Window: who came while there were no descriptors is answered later") 
   {
     const NoDescriptors none;
     REQUIRE(loop.run_one_for(kPatience) == 1);  // It cannot be let in.
-    CHECK(asked == 0);
+    CHECK(queries == 0);
   }
   char text[64] = {};
   ssize_t got = 0;

@@ -39,11 +39,13 @@ struct Stage {
   }
 
   void open(int rank) { ends[rank] = links.open(rank).value(); }
-  bool say(int rank, std::string_view bytes) {
+  bool deliver(int rank, std::string_view bytes) {
     return ::send(ends[rank].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
   }
-  bool say(int rank, const wl::WorkerMessage& message) { return say(rank, wl::encode(message)); }
-  std::optional<wl::AgentMessage> heard(int rank) {
+  bool deliver(int rank, const wl::WorkerMessage& message) {
+    return deliver(rank, wl::encode(message));
+  }
+  std::optional<wl::AgentMessage> reply(int rank) {
     char bytes[wl::kMessageBytesMax];
     const ssize_t got = ::recv(ends[rank].get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (got <= 0) return std::nullopt;
@@ -77,8 +79,8 @@ int messages_that_fit() {
 TEST_CASE("WorkerLinks: what a worker said before its end can be read at once", "[worker_links]") {
   Stage stage;
   stage.open(1);
-  REQUIRE(stage.say(1, wl::Ready{}));
-  REQUIRE(stage.say(1, wl::Resumed{.round = 3, .step = 40}));
+  REQUIRE(stage.deliver(1, wl::Ready{}));
+  REQUIRE(stage.deliver(1, wl::Resumed{.round = 3, .step = 40}));
   stage.ends.erase(1);
   stage.links.read_rest(1);
   CHECK(stage.trace == Trace{"1 ready", "1 resumed at 40", "1 lost"});
@@ -90,11 +92,11 @@ TEST_CASE("WorkerLinks: what workers say is told with their local rank, in order
   Stage stage;
   stage.open(0);
   stage.open(3);
-  REQUIRE(stage.say(3, wl::Ready{}));
+  REQUIRE(stage.deliver(3, wl::Ready{}));
   CHECK(stage.until(1) == Trace{"3 ready"});
-  REQUIRE(stage.say(0, wl::Ready{}));
-  REQUIRE(stage.say(0, wl::LeftRound{.round = 4, .step = 17}));
-  REQUIRE(stage.say(0, wl::Resumed{.round = 5, .step = 18}));
+  REQUIRE(stage.deliver(0, wl::Ready{}));
+  REQUIRE(stage.deliver(0, wl::LeftRound{.round = 4, .step = 17}));
+  REQUIRE(stage.deliver(0, wl::Resumed{.round = 5, .step = 18}));
   CHECK(stage.until(3) == Trace{"0 ready", "0 left 4", "0 resumed at 18"});
 }
 
@@ -106,9 +108,9 @@ TEST_CASE("WorkerLinks: what the agent says arrives at that worker only", "[work
   stage.links.send(1, seated);
   stage.links.send(1, wl::Fence{.round = 2, .lost_rank = 0, .why = "it is gone"});
   stage.links.send(7, wl::Fence{.round = 2, .lost_rank = 0, .why = "nobody has that link"});
-  CHECK(stage.heard(1) == wl::AgentMessage(seated));
-  CHECK(std::get<wl::Fence>(stage.heard(1).value()).why == "it is gone");
-  CHECK_FALSE(stage.heard(0));
+  CHECK(stage.reply(1) == wl::AgentMessage(seated));
+  CHECK(std::get<wl::Fence>(stage.reply(1).value()).why == "it is gone");
+  CHECK_FALSE(stage.reply(0));
 }
 
 TEST_CASE("WorkerLinks: both ends are closed in any other program", "[worker_links]") {
@@ -127,11 +129,11 @@ TEST_CASE("WorkerLinks: who sends no message loses the link, and no other does",
        {R"({"type":"seated"})", "the worker link: unknown type"},
        {std::string(wl::kMessageBytesMax + 1, ' '), "a message of 8193 bytes"},
        {std::string(60'000, '['), "a message of 60000 bytes"}}));
-  REQUIRE(stage.say(0, bytes));
+  REQUIRE(stage.deliver(0, bytes));
   CHECK(stage.until(1) == Trace{"0 lost: " + why});
   CHECK(stage.closed(0));
-  CHECK_FALSE(stage.say(0, wl::Ready{}));
-  REQUIRE(stage.say(1, wl::Ready{}));
+  CHECK_FALSE(stage.deliver(0, wl::Ready{}));
+  REQUIRE(stage.deliver(1, wl::Ready{}));
   CHECK(stage.until(1) == Trace{"1 ready"});
 }
 
@@ -139,12 +141,12 @@ TEST_CASE("WorkerLinks: a flood ends a link, its neighbour is heard meanwhile", 
   Stage stage;
   stage.open(0);
   stage.open(1);
-  int said = 0;
+  int sends = 0;
   const auto flood = [&] {
-    while (stage.say(0, wl::LeftRound{.round = 1, .step = 0})) ++said;
+    while (stage.deliver(0, wl::LeftRound{.round = 1, .step = 0})) ++sends;
   };
   flood();
-  REQUIRE(stage.say(1, wl::Ready{}));
+  REQUIRE(stage.deliver(1, wl::Ready{}));
   const bool over = test::run_until(stage.loop, [&] {
     flood();
     return !stage.trace.empty() && stage.trace.back().starts_with("0 lost");
@@ -178,7 +180,7 @@ TEST_CASE("WorkerLinks: what a worker did not read for a while arrives later, wh
   const int messages = messages_that_fit() + static_cast<int>(WorkerLinks::kUnsentMax) / 2;
   int round = 0, received = 0;
   const auto read_all = [&] {
-    while (const auto message = stage.heard(0)) {
+    while (const auto message = stage.reply(0)) {
       CHECK(std::get<wl::Change>(*message).round == received++);
     }
   };
@@ -195,12 +197,12 @@ TEST_CASE("WorkerLinks: what a worker did not read for a while arrives later, wh
 TEST_CASE("WorkerLinks: another version is refused with a sentence", "[worker_links]") {
   Stage stage;
   stage.open(0);
-  REQUIRE(stage.say(0, wl::Ready{.version = 7}));
+  REQUIRE(stage.deliver(0, wl::Ready{.version = 7}));
   const std::string why =
       "the worker speaks version 7 of the worker link, its agent version 1: use ddprun and its SDK "
       "from one release";
   CHECK(stage.until(1) == Trace{"0 lost: " + why});
-  CHECK(stage.heard(0) == wl::AgentMessage(wl::Refused{why}));
+  CHECK(stage.reply(0) == wl::AgentMessage(wl::Refused{why}));
   CHECK(stage.closed(0));
 }
 
@@ -210,10 +212,10 @@ TEST_CASE("WorkerLinks: a worker that closes its end is lost without a reason, o
   stage.open(0);
   const bool unread = GENERATE(false, true);
   if (unread) stage.links.send(0, wl::Fence{.round = 1, .lost_rank = 0, .why = ""});
-  REQUIRE(stage.say(0, wl::Ready{}));
+  REQUIRE(stage.deliver(0, wl::Ready{}));
   stage.ends.clear();
-  const Trace said = stage.until(unread ? 1 : 2);
-  CHECK(said.back() == "0 lost");
+  const Trace sends = stage.until(unread ? 1 : 2);
+  CHECK(sends.back() == "0 lost");
   stage.links.send(0, wl::Fence{.round = 1, .lost_rank = 0, .why = ""});
   stage.loop.poll();
   CHECK(stage.trace.empty());
@@ -223,15 +225,15 @@ TEST_CASE("WorkerLinks: a closed link tells nothing more, a new one of that rank
           "[worker_links]") {
   Stage stage;
   stage.open(0);
-  REQUIRE(stage.say(0, wl::Ready{}));
+  REQUIRE(stage.deliver(0, wl::Ready{}));
   stage.links.close(0);
   stage.loop.poll();
   CHECK(stage.trace.empty());
   stage.open(0);
-  REQUIRE(stage.say(0, wl::Ready{}));
+  REQUIRE(stage.deliver(0, wl::Ready{}));
   const UniqueFd predecessor = std::move(stage.ends[0]);
   stage.open(0);  // Before it was read.
-  REQUIRE(stage.say(0, wl::LeftRound{.round = 1, .step = 0}));
+  REQUIRE(stage.deliver(0, wl::LeftRound{.round = 1, .step = 0}));
   CHECK(stage.until(1) == Trace{"0 left 1"});
 }
 

@@ -142,15 +142,15 @@ TEST_CASE("Peer user: what stands in no table is elsewhere, no table at all is u
 }
 
 TEST_CASE("Peer user: only a live connection with a program has a user", "[store]") {
-  const auto whose = [](int state, uid_t user, std::uint64_t inode) {
+  const auto owner = [](int state, uid_t user, std::uint64_t inode) {
     return peer_user_of({state, user, inode}, 1000);
   };
-  CHECK(whose(TCP_ESTABLISHED, 1000, 7) == PeerUser::kOurs);
-  CHECK(whose(TCP_CLOSE_WAIT, 0, 7) == PeerUser::kOurs);
-  CHECK(whose(TCP_FIN_WAIT2, 1001, 7) == PeerUser::kOthers);
-  CHECK(whose(TCP_ESTABLISHED, 0, 0) == PeerUser::kGone);  // Not root's: an orphan.
-  CHECK(whose(TCP_SYN_SENT, 1000, 7) == PeerUser::kGone);  // Somebody who comes after the peer.
-  CHECK(whose(TCP_TIME_WAIT, 0, 0) == PeerUser::kGone);
+  CHECK(owner(TCP_ESTABLISHED, 1000, 7) == PeerUser::kOurs);
+  CHECK(owner(TCP_CLOSE_WAIT, 0, 7) == PeerUser::kOurs);
+  CHECK(owner(TCP_FIN_WAIT2, 1001, 7) == PeerUser::kOthers);
+  CHECK(owner(TCP_ESTABLISHED, 0, 0) == PeerUser::kGone);  // Not root's: an orphan.
+  CHECK(owner(TCP_SYN_SENT, 1000, 7) == PeerUser::kGone);  // Somebody who comes after the peer.
+  CHECK(owner(TCP_TIME_WAIT, 0, 0) == PeerUser::kGone);
 }
 
 TEST_CASE("Peer user: lines of the kernel's table", "[store]") {

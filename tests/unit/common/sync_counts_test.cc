@@ -30,9 +30,9 @@ std::set<std::string> matches(const std::string& text, const std::string& patter
 }
 
 template <class Counts>
-void each_told(auto see) {
+void each_exported(auto see) {
   for (const SyncCounter& row : Counts::kRows) {
-    if (row.is_told()) see(row);
+    if (row.is_exported()) see(row);
   }
 }
 
@@ -53,8 +53,8 @@ TEST_CASE("Sync counts: docs/operations.md lists every metric with its unit and 
     CHECK(line.find("`phase`") != std::string::npos);
     CHECK(line.find("`" + std::string(row.phase) + "`") != std::string::npos);
   };
-  each_told<SyncCounts>([&](const SyncCounter& row) { listed(row, "`run`"); });
-  each_told<LateCounts>([&](const SyncCounter& row) { listed(row, "`run`, `rank`"); });
+  each_exported<SyncCounts>([&](const SyncCounter& row) { listed(row, "`run`"); });
+  each_exported<LateCounts>([&](const SyncCounter& row) { listed(row, "`run`, `rank`"); });
   CHECK(matches(text, "`(ddprun_sync_[a-z_]+)`") == metrics);
 }
 
@@ -66,8 +66,8 @@ TEST_CASE("Sync counts: docs/protocol.md lists every counter of a heartbeat", "[
     return matches(match.str(1), "`([a-z_]+)`");
   };
   std::set<std::string> sync{"late"}, late{"rank"};
-  each_told<SyncCounts>([&](const SyncCounter& row) { sync.insert(row.name); });
-  each_told<LateCounts>([&](const SyncCounter& row) { late.insert(row.name); });
+  each_exported<SyncCounts>([&](const SyncCounter& row) { sync.insert(row.name); });
+  each_exported<LateCounts>([&](const SyncCounter& row) { late.insert(row.name); });
   CHECK(fields("sync") == sync);
   CHECK(fields("late") == late);
 }
@@ -83,7 +83,7 @@ void check_table() {
     CHECK(metric.empty() == (*row.help == '\0'));
     const bool is_time = row.unit == SyncUnit::kNanoseconds;
     CHECK(is_time == std::string(row.name).ends_with("_ns"));
-    if (row.is_told()) CHECK(is_time == metric.ends_with("seconds_total"));
+    if (row.is_exported()) CHECK(is_time == metric.ends_with("seconds_total"));
   }
 }
 

@@ -207,7 +207,7 @@ TEST_CASE("DDP recovery: other threads may look on while a pass is under way") {
     options.timer.window = 4;
     DistributedDataParallel ddp(group, model.parameters(), options);
     std::atomic<bool> done{false};
-    std::atomic<int> looks{0};
+    std::atomic<int> polls{0};
     ddp.on_window([&](const SyncWindow&) { (void)ddp.total(); });  // Called inside a call.
     std::thread reader([&] {
       while (!done) {
@@ -216,7 +216,7 @@ TEST_CASE("DDP recovery: other threads may look on while a pass is under way") {
         (void)ddp.used(0);
         (void)ddp.last_window();
         (void)ddp.buckets();
-        ++looks;
+        ++polls;
       }
     });
     for (int step = 0; step < 20; ++step) {
@@ -225,7 +225,7 @@ TEST_CASE("DDP recovery: other threads may look on while a pass is under way") {
       complaints.unless(!ddp.synchronises(), "it synchronises in no_sync");
     }
     complaints.unless(ddp.synchronises(), "it does not synchronise after no_sync");
-    while (looks < 20) std::this_thread::yield();
+    while (polls < 20) std::this_thread::yield();
     done = true;
     reader.join();
   });

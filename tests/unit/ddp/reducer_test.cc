@@ -101,10 +101,10 @@ TEST_CASE("Reducer: calls out of order are refused") {
 TEST_CASE("Reducer: the first pass holds all buckets until its last gradient, later ones do not") {
   Reducer reducer({{2, 3}, {0, 1}}, {"a", "b", "c", "d"}, {.hold_first = true});
   REQUIRE(reducer.begin().has_value());
-  CHECK_FALSE(reducer.knows_order());
+  CHECK_FALSE(reducer.has_order());
   CHECK(trace(reducer, {1, 3, 2, 0}) == "- - - 01");
   REQUIRE(reducer.finish().has_value());
-  CHECK(reducer.knows_order());
+  CHECK(reducer.has_order());
   CHECK(reducer.arrival() == std::vector<std::size_t>{1, 3, 2, 0});
   reducer.regroup({{1, 3}, {2, 0}});
   REQUIRE(reducer.begin().has_value());
@@ -120,7 +120,7 @@ TEST_CASE("Reducer: a first pass that fails on this rank was the first, as on th
   REQUIRE(reducer.finish().has_error());
   CHECK(reducer.left_over().first == 0);  // What the others wait for.
   CHECK(reducer.left_over().last == 2);
-  CHECK(reducer.knows_order());  // All rebuild with the next pass.
+  CHECK(reducer.has_order());  // All rebuild with the next pass.
   CHECK(reducer.arrival() == std::vector<std::size_t>{0, 1});
   REQUIRE(reducer.begin().has_value());
   CHECK(trace(reducer, {1, 0}) == "0 1");

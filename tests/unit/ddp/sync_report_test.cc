@@ -54,14 +54,14 @@ TEST_CASE("Sync report: the CPU time of collectives has that of Gloo's thread in
 TEST_CASE("Sync report: all ranks hear the same windows, and who stalled") {
   const test::TemporaryDirectory directory;
   Complaints complaints;
-  std::vector<std::string> heard(3);
+  std::vector<std::string> received(3);
   const auto errors = Ranks{.world_size = 3}.run([&](ProcessGroup& group) {
     Model model({30, 1000}, 0);
     DdpOptions options;
     options.timer = {
         .window = 5, .json_file = directory / "sync.jsonl", .trace_folder = directory / ""};
     DistributedDataParallel ddp(group, model.parameters(), options);
-    std::string& mine = heard[static_cast<std::size_t>(group.rank())];
+    std::string& mine = received[static_cast<std::size_t>(group.rank())];
     ddp.on_window([&](const SyncWindow& w) { mine += to_json(w); });
     for (int step = 0; step < 12; ++step) {
       ddp.begin_forward();
@@ -77,8 +77,8 @@ TEST_CASE("Sync report: all ranks hear the same windows, and who stalled") {
   });
   CHECK(outcome(errors) == "all well");
   CHECK(complaints.text() == "none");
-  CHECK(heard[0] == heard[1]);
-  CHECK(heard[0] == heard[2]);
+  CHECK(received[0] == received[1]);
+  CHECK(received[0] == received[2]);
   std::istringstream lines(contents(directory / "sync.jsonl"));
   int windows = 0;
   for (std::string line; std::getline(lines, line); ++windows) {
@@ -96,14 +96,15 @@ TEST_CASE("Sync report: all ranks hear the same windows, and who stalled") {
 nlohmann::json summary_after(int steps) {
   const test::TemporaryDirectory directory;
   ::setenv("DDPRUN_REPORT_DIR", (directory / "").c_str(), 1);
-  bool heard_late = false;
+  bool received_late = false;
   const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
     Model model({30, 1000}, 0);
     DdpOptions options;
     options.timer.window = 4;
     DistributedDataParallel ddp(group, model.parameters(), options);
-    int heard = 0;
-    if (group.rank() == 0) ddp.on_window([&](const SyncWindow&) { heard_late = ++heard > 1; });
+    int received = 0;
+    if (group.rank() == 0)
+      ddp.on_window([&](const SyncWindow&) { received_late = ++received > 1; });
     for (int step = 0; step < steps; ++step) {
       ddp.begin_forward();
       if (group.rank() == 1) ::poll(nullptr, 0, 100);
@@ -112,7 +113,7 @@ nlohmann::json summary_after(int steps) {
   });
   ::unsetenv("DDPRUN_REPORT_DIR");
   CHECK(outcome(errors) == "all well");
-  CHECK_FALSE(heard_late);  // Not from the destructor.
+  CHECK_FALSE(received_late);  // Not from the destructor.
   return nlohmann::json::parse(contents(directory / "rank0.json"));
 }
 

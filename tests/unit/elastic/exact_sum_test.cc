@@ -221,7 +221,7 @@ TEST_CASE("Exact sums: the tail tells the largest gradient of all shards", "[ela
   }
 }
 
-std::string said(int exponent, int highest) {
+std::string text_of(int exponent, int highest) {
   const Judgement judgement = judge(exponent, highest);
   const char* kinds[] = {"good", "over", "not finite"};
   return std::string(kinds[static_cast<int>(judgement.kind)]) + ", " +
@@ -231,15 +231,15 @@ std::string said(int exponent, int highest) {
 TEST_CASE("Exact sums: what is too large for its exponent runs again with a larger one",
           "[elastic]") {
   constexpr int kOne = 128;  // The class of gradients below 2.
-  CHECK(said(kNoExponent, kOne) == "over, 1");
-  CHECK(said(kNoExponent, 0) == "good, -1000");
-  CHECK(said(1, kOne) == "good, 1");
-  CHECK(said(1, kOne + 8) == "good, 9");
-  CHECK(said(1, kOne + 9) == "over, 10");
-  CHECK(said(5, kOne) == "good, 4");
-  CHECK(said(5, 0) == "good, 4");
-  CHECK(said(kLeastExponent, 0) == "good, -126");
-  CHECK(said(5, kNotFiniteClass) == "not finite, 5");
+  CHECK(text_of(kNoExponent, kOne) == "over, 1");
+  CHECK(text_of(kNoExponent, 0) == "good, -1000");
+  CHECK(text_of(1, kOne) == "good, 1");
+  CHECK(text_of(1, kOne + 8) == "good, 9");
+  CHECK(text_of(1, kOne + 9) == "over, 10");
+  CHECK(text_of(5, kOne) == "good, 4");
+  CHECK(text_of(5, 0) == "good, 4");
+  CHECK(text_of(kLeastExponent, 0) == "good, -126");
+  CHECK(text_of(5, kNotFiniteClass) == "not finite, 5");
   for (int highest = 1; highest < kNotFiniteClass; ++highest) {
     const Judgement first = judge(kNoExponent, highest);
     CHECK(judge(first.next, highest).kind == Judgement::Kind::kGood);  // Never over twice.

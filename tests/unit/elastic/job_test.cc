@@ -367,24 +367,24 @@ class Agent {
   void seat(int round) {
     store_ = std::make_unique<worker_sdk::StoreHost>(
         "127.0.0.1", std::uint16_t{0}, worker_sdk::deadline_after(std::chrono::seconds(60)));
-    say(Seated{.round = round,
-               .restart_count = 1,
-               .rank = 0,
-               .world_size = 1,
-               .local_rank = 5,
-               .local_world_size = 1,
-               .master_address = "127.0.0.1",
-               .master_port = store_->port()});
+    deliver(Seated{.round = round,
+                   .restart_count = 1,
+                   .rank = 0,
+                   .world_size = 1,
+                   .local_rank = 5,
+                   .local_world_size = 1,
+                   .master_address = "127.0.0.1",
+                   .master_port = store_->port()});
   }
   std::unique_ptr<Store> open_store() const {
     return connect_tcp_store("127.0.0.1", store_->port(), std::chrono::seconds(60));
   }
-  void say(const AgentMessage& message) {
+  void deliver(const AgentMessage& message) {
     const std::string bytes = encode(message);
     if (::send(end_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) std::abort();
   }
   template <class Message>
-  Message hear() {
+  Message take() {
     char bytes[kMessageBytesMax];
     const ssize_t got = ::recv(end_.get(), bytes, sizeof(bytes), 0);
     if (got <= 0) std::abort();
@@ -402,7 +402,7 @@ TEST_CASE("Job: a change ends the round after a step, and repeats none") {
   struct Enough {};
   Agent agent;
   Job job;
-  agent.hear<Ready>();
+  agent.take<Ready>();
   agent.seat(0);
   std::int64_t last = -1;
   std::thread others;
@@ -413,10 +413,10 @@ TEST_CASE("Job: a change ends the round after a step, and repeats none") {
     if (step.round() == 2) throw Enough();
     last = step.number();
     if (last == 0) {
-      CHECK(agent.hear<Resumed>().step == 0);
-      agent.say(Change{.round = 0, .why = "growth"});
+      CHECK(agent.take<Resumed>().step == 0);
+      agent.deliver(Change{.round = 0, .why = "growth"});
       others = std::thread([&] {
-        if (agent.hear<LeftRound>().step > 0) agent.seat(2);
+        if (agent.take<LeftRound>().step > 0) agent.seat(2);
       });
     }
     step.commit();
@@ -424,7 +424,7 @@ TEST_CASE("Job: a change ends the round after a step, and repeats none") {
   CHECK_THROWS_AS(job.run(std::int64_t{1} << 40, body), Enough);
   others.join();
   CHECK(
-      agent.hear<Resumed>() ==
+      agent.take<Resumed>() ==
       Resumed{.round = 2, .step = last + 1, .repeated = 0, .lost_us = job.counters().lost.count()});
   CHECK(job.counters().planned == 1);
 }
@@ -447,7 +447,7 @@ const Call kCalls[] = {reduce, begin_shard, take_samples};
 void check_fence(const Call& call, const Handle& handle) {
   Agent agent;
   Job job;
-  agent.hear<Ready>();
+  agent.take<Ready>();
   agent.seat(0);
   int calls = 0;
   job.run(1, [&](Step& step) {
@@ -457,9 +457,9 @@ void check_fence(const Call& call, const Handle& handle) {
       call(step);
       return step.commit();
     }
-    agent.hear<Resumed>();
-    agent.say(Fence{.round = 0, .lost_rank = -1, .why = "a test"});
-    CHECK(agent.hear<LeftRound>() == LeftRound{.round = 0, .step = 0});
+    agent.take<Resumed>();
+    agent.deliver(Fence{.round = 0, .lost_rank = -1, .why = "a test"});
+    CHECK(agent.take<LeftRound>() == LeftRound{.round = 0, .step = 0});
     agent.seat(1);
     try {
       call(step);
@@ -472,7 +472,7 @@ void check_fence(const Call& call, const Handle& handle) {
     step.commit();
   });
   CHECK(calls == 2);
-  const auto resumed = agent.hear<Resumed>();
+  const auto resumed = agent.take<Resumed>();
   CHECK(resumed.round == 1);
   CHECK(resumed.repeated == 1);
   CHECK(job.counters().rounds == 2);
@@ -492,14 +492,14 @@ TEST_CASE("Job: an error of the round may be swallowed, or put into another one"
 TEST_CASE("Job: a state that is torn on all ranks is an error, not a start from the beginning") {
   Agent agent;
   Job job;
-  agent.hear<Ready>();
+  agent.take<Ready>();
   agent.seat(0);
   try {
     job.run(1, [&](Step& step) {
       step.commit([&] {
-        agent.hear<Resumed>();
-        agent.say(Fence{.round = 0, .lost_rank = -1, .why = "a test"});
-        agent.hear<LeftRound>();
+        agent.take<Resumed>();
+        agent.deliver(Fence{.round = 0, .lost_rank = -1, .why = "a test"});
+        agent.take<LeftRound>();
         agent.seat(1);
         throw Error(ErrorKind::membership_changed, {}, "as by an operation of the program's own");
       });
@@ -550,7 +550,7 @@ TEST_CASE("Job: under a link a second Job is refused") {
   {
     const Job job;
     CHECK((::fcntl(agent.number, F_GETFD) & FD_CLOEXEC) != 0);
-    agent.hear<Ready>();
+    agent.take<Ready>();
     try {
       const Job second;
       FAIL("there are two");

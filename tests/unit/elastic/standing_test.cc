@@ -22,7 +22,7 @@ Standing torn(std::int64_t committed) {
 }
 
 // "2: 0 1" where ranks 0 and 1 receive from rank 2.
-std::string who_sends(const std::vector<Standing>& by_rank) {
+std::string senders(const std::vector<Standing>& by_rank) {
   const Settlement settled = settle(by_rank);
   std::string text = std::to_string(settled.source) + ":";
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
@@ -35,22 +35,22 @@ std::string who_sends(const std::vector<Standing>& by_rank) {
 }
 
 TEST_CASE("Standing: the lowest of the ranks with the newest state is the source") {
-  CHECK(who_sends({whole(7), whole(7)}) == "0:");
-  CHECK(who_sends({whole(6), whole(7), whole(7)}) == "1: 0");
-  CHECK(who_sends({initial(), whole(7), whole(6)}) == "1: 0 2");
-  CHECK(who_sends({whole(0), initial()}) == "0: 1");
+  CHECK(senders({whole(7), whole(7)}) == "0:");
+  CHECK(senders({whole(6), whole(7), whole(7)}) == "1: 0");
+  CHECK(senders({initial(), whole(7), whole(6)}) == "1: 0 2");
+  CHECK(senders({whole(0), initial()}) == "0: 1");
   CHECK(settle({whole(6), initial(), whole(9)}).committed == 9);
 }
 
 TEST_CASE("Standing: before anything is committed rank 0's state is that of all") {
-  CHECK(who_sends({initial(), initial(), initial()}) == "0: 1 2");
-  CHECK(who_sends({initial()}) == "0:");
-  CHECK(who_sends({initial(), whole(0)}) == "1: 0");  // It has got rank 0's of an earlier round.
+  CHECK(senders({initial(), initial(), initial()}) == "0: 1 2");
+  CHECK(senders({initial()}) == "0:");
+  CHECK(senders({initial(), whole(0)}) == "1: 0");  // It has got rank 0's of an earlier round.
 }
 
 TEST_CASE("Standing: a torn state is replaced, and is nobody's source") {
-  CHECK(who_sends({torn(7), whole(7)}) == "1: 0");
-  CHECK(who_sends({torn(8), whole(7), initial()}) == "1: 0 2");
+  CHECK(senders({torn(7), whole(7)}) == "1: 0");
+  CHECK(senders({torn(8), whole(7), initial()}) == "1: 0 2");
   const Settlement lost = settle({initial(), torn(7)});
   CHECK(lost.is_torn);
   CHECK(lost.culprit == 1);
@@ -59,20 +59,20 @@ TEST_CASE("Standing: a torn state is replaced, and is nobody's source") {
 
 TEST_CASE("Standing: who has missed a round takes the state of those who were in it") {
   // The same step, of another round, in which sums may have had other bits.
-  CHECK(who_sends({met(5, 5, 8), met(6, 6, 8)}) == "1: 0");
+  CHECK(senders({met(5, 5, 8), met(6, 6, 8)}) == "1: 0");
   // A step of which the others do not know that it was committed.
-  CHECK(who_sends({met(5, 5, 8), met(6, 5, 7), met(6, 5, 7)}) == "1: 0");
+  CHECK(senders({met(5, 5, 8), met(6, 5, 7), met(6, 5, 7)}) == "1: 0");
   // Nothing has changed meanwhile.
-  CHECK(who_sends({met(5, 5, 8), met(6, 5, 8)}) == "1:");
+  CHECK(senders({met(5, 5, 8), met(6, 5, 8)}) == "1:");
   // A round that not all have begun with one state: it is the same.
-  CHECK(who_sends({met(5, 5, 8), met(6, 5, 8), met(5, 5, 7)}) == "1: 2");
+  CHECK(senders({met(5, 5, 8), met(6, 5, 8), met(5, 5, 7)}) == "1: 2");
 }
 
 TEST_CASE("Standing: a checkpoint counts if it is newer than what is in memory") {
-  CHECK(who_sends({whole(9), met(6, 6, 8)}) == "0: 1");
-  CHECK(who_sends({whole(8), met(6, 6, 8)}) == "1: 0");
-  CHECK(who_sends({whole(9), met(6, 6, 8), met(5, 5, 10)}) == "0: 1 2");
-  CHECK(who_sends({whole(7), whole(8), whole(8)}) == "1: 0");
+  CHECK(senders({whole(9), met(6, 6, 8)}) == "0: 1");
+  CHECK(senders({whole(8), met(6, 6, 8)}) == "1: 0");
+  CHECK(senders({whole(9), met(6, 6, 8), met(5, 5, 10)}) == "0: 1 2");
+  CHECK(senders({whole(7), whole(8), whole(8)}) == "1: 0");
 }
 
 TEST_CASE("Standing: who keeps other things is named") {

@@ -27,9 +27,9 @@ using test::FakeGpu;
 using test::Ranks;
 
 // An NCCL that explains an error when the test lets it.
-class SlowWords {
+class SlowMessages {
  public:
-  explicit SlowWords(const std::string& faults) : gpu_(faults + ",words=" + path_) {}
+  explicit SlowMessages(const std::string& faults) : gpu_(faults + ",words=" + path_) {}
 
   bool wanted() const {
     const auto limit = worker_sdk::Clock::now() + 60s;
@@ -47,7 +47,7 @@ class SlowWords {
 };
 
 TEST_CASE("NCCL: abort() does not wait for NCCL to explain an error", "[nccl]") {
-  const SlowWords words("async_error=0:1");
+  const SlowMessages words("async_error=0:1");
   Complaints complaints;
   const auto errors = Ranks{.world_size = 1, .backend = "nccl"}.run([&](ProcessGroup& group) {
     float value = 0;
@@ -63,7 +63,7 @@ TEST_CASE("NCCL: abort() does not wait for NCCL to explain an error", "[nccl]") 
 
 // Rank 0 of the job is rank 1 of the sibling, where NCCL reports an error.
 TEST_CASE("NCCL: a group fails though NCCL still explains an error of its sibling", "[nccl]") {
-  const SlowWords words("async_error=1:1");
+  const SlowMessages words("async_error=1:1");
   Complaints complaints;
   std::promise<void> over;
   auto done = over.get_future().share();

@@ -98,13 +98,13 @@ TEST_CASE("NCCL: who cannot join is named on every rank", "[nccl]") {
 TEST_CASE("NCCL: without a thread a group is refused, and one that fails still ends", "[nccl]") {
   const FakeGpu gpu;
   const Errors errors = nccl(1).run([](ProcessGroup& group) {
-    std::string said;
+    std::string message;
     {
       const test::NoThreads none;
       try {
         (void)group.split(0);
       } catch (const Error& error) {
-        said = error.what();
+        message = error.what();
       }
       group.abort();  // The watch has no thread for NCCL's part either, nor a sibling to warn.
       const auto over = [&] {
@@ -115,9 +115,9 @@ TEST_CASE("NCCL: without a thread a group is refused, and one that fails still e
           return error.kind() == ErrorKind::aborted;
         }
       };
-      if (!over()) said += "; it lives";
+      if (!over()) message += "; it lives";
     }
-    throw Error(ErrorKind::corrupt, {}, said);
+    throw Error(ErrorKind::corrupt, {}, message);
   });
   REQUIRE(errors[0]);
   INFO(errors[0]->what());
@@ -216,14 +216,14 @@ TEST_CASE("NCCL: a rank that leaves while the others connect is named soon", "[n
 TEST_CASE("NCCL: ranks that cannot connect learn it at the deadline, not later", "[nccl]") {
   const FakeGpu gpu("connect=1");
   constexpr auto kTimeout = 4s;
-  std::promise<void> told;
-  auto after = told.get_future().share();
+  std::promise<void> thrown;
+  auto after = thrown.get_future().share();
   const Errors errors = nccl(2, kTimeout).run([&](auto& group) {
     if (group.rank() == 1) return after.wait();
     try {
       reduce(group);
     } catch (const Error&) {
-      told.set_value();
+      thrown.set_value();
       throw;
     }
   });
@@ -274,8 +274,8 @@ TEST_CASE("NCCL: after an error the group is dead, and says since when", "[nccl]
       try {
         i == 1 ? group.barrier() : reduce(group);
       } catch (const Error& error) {
-        const bool says_why = error.text().find("all_reduce #1") != std::string::npos;
-        if (i > 0 && error.kind() == ErrorKind::aborted && says_why) ++right;
+        const bool names_cause = error.text().find("all_reduce #1") != std::string::npos;
+        if (i > 0 && error.kind() == ErrorKind::aborted && names_cause) ++right;
       }
     }
   });

@@ -22,8 +22,8 @@ class Nccl {
   Event begin(Event call, int channel, std::uint64_t at) {
     return profile.start_channel(call, channel, at);
   }
-  void end(Event channel, std::uint64_t at, std::int64_t told_after = 0) {
-    profile.stop_channel(channel, at, static_cast<std::int64_t>(at) + 1'000'000 + told_after);
+  void end(Event channel, std::uint64_t at, std::int64_t reported_after = 0) {
+    profile.stop_channel(channel, at, static_cast<std::int64_t>(at) + 1'000'000 + reported_after);
     profile.stop(channel);
   }
   // In channels 0 and 1, `ns` long in all.

@@ -99,7 +99,7 @@ TEST_CASE("NCCL: what the agent says of a lost rank is thrown, by every group", 
                                 float a = 0, b = 0;
                                 Work other = sibling.all_reduce_async(buffer(&a, 1));
                                 Work mine = group.all_reduce_async(buffer(&b, 1));
-                                page.tell(1, "rank 1 was killed by signal 9 (SIGKILL)");
+                                page.notify_loss(1, "rank 1 was killed by signal 9 (SIGKILL)");
                                 in_group = error_of([&] { mine.wait(); });
                                 in_sibling = error_of([&] { other.wait(); });
                                 in_idle = error_of([&] { idle.all_reduce(buffer(&a, 1)); });
@@ -124,7 +124,7 @@ TEST_CASE("NCCL: what the agent says of a lost rank ends a barrier, too", "[nccl
   FakeGpu::set("DDPRUN_PROGRESS", page.path());
   std::optional<Error> in_barrier;
   const std::string outcome = Alone([&](auto& group, auto&, auto&) {
-                                page.tell(1, "its node was lost");
+                                page.notify_loss(1, "its node was lost");
                                 in_barrier = error_of([&] { group.barrier(); });
                               }).outcome();
   ::unsetenv("DDPRUN_PROGRESS");
@@ -144,7 +144,7 @@ TEST_CASE("NCCL: a smaller group does not mind what the agent said of a rank lef
   const auto errors = Ranks{.world_size = 3, .backend = "nccl"}.run([&](ProcessGroup& group) {
     float value = 1;
     group.all_reduce(buffer(&value, 1));
-    if (group.rank() == 0) page.tell(2, "rank 2 was killed by signal 9 (SIGKILL)");
+    if (group.rank() == 0) page.notify_loss(2, "rank 2 was killed by signal 9 (SIGKILL)");
     if (group.rank() == 2) return;
     ProcessGroup next = group.shrink({.lost = {2}});
     for (int i = 0; i < 5; ++i) next.all_reduce(buffer(&value, 1));

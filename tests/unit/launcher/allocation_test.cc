@@ -28,7 +28,7 @@ Environment with(Environment environment, const Environment& more) {
 // How the options end up, on one line.
 std::string outcome(const std::string& line, const Environment& environment) {
   Options options = options_of(line);
-  const auto around = look_around(options, environment);
+  const auto around = read_surroundings(options, environment);
   if (!around) return "error: " + around.error().context;
   if (!around->allocation) return around->warning.empty() ? "nobody" : "nobody, " + around->warning;
   const Options o = completed(std::move(options), *around->allocation);
@@ -61,7 +61,7 @@ TEST_CASE("Allocation: the plan that comes of it hosts on node 0 and joins elsew
   facts.host_name = "whatever";
   facts.token_in_environment = true;
   for (const int rank : {0, 3}) {
-    const auto around = look_around(options_of("train"), slurm(rank)).value();
+    const auto around = read_surroundings(options_of("train"), slurm(rank)).value();
     const auto plan = make_plan(completed(options_of("train"), *around.allocation), facts).value();
     CHECK(plan.mode == (rank == 0 ? RendezvousPlan::Mode::kHost : RendezvousPlan::Mode::kJoin));
     CHECK(plan.if_taken == RendezvousPlan::IfTaken::kFail);
@@ -171,7 +171,7 @@ TEST_CASE("Allocation: an address given by hand decides who hosts, whatever its 
   facts.host_name = "head";
   facts.token_in_environment = true;
   const auto options = options_of("--rdzv-endpoint head train");
-  const auto around = look_around(options, open_mpi).value();
+  const auto around = read_surroundings(options, open_mpi).value();
   CHECK(make_plan(completed(options, *around.allocation), facts)->mode ==
         RendezvousPlan::Mode::kHost);
   facts.host_name = "other";
@@ -210,7 +210,7 @@ TEST_CASE("Allocation: the derived port has others after it, the same on all nod
   const auto ports = [](const char* job, int rank) {
     const auto environment = with(slurm(rank), {{"SLURM_JOB_ID", job}});
     return completed(options_of("train"),
-                     *look_around(options_of("train"), environment).value().allocation);
+                     *read_surroundings(options_of("train"), environment).value().allocation);
   };
   const Options host = ports("4711", 0), joiner = ports("4711", 3);
   CHECK(host.derived_ports.size() == 3);
@@ -220,8 +220,9 @@ TEST_CASE("Allocation: the derived port has others after it, the same on all nod
     CHECK((port >= 29'400 && port < 32'600));
   }
   CHECK(ports("4911", 0).rdzv_endpoint == host.rdzv_endpoint);  // 200 jobs later.
-  const auto named = completed(options_of("--rdzv-endpoint d:5 train"),
-                               *look_around(options_of("train"), slurm(0)).value().allocation);
+  const auto named =
+      completed(options_of("--rdzv-endpoint d:5 train"),
+                *read_surroundings(options_of("train"), slurm(0)).value().allocation);
   CHECK(named.derived_ports.empty());
 }
 

@@ -32,7 +32,7 @@ TEST_CASE("Config: one flag a line, comments, both spellings", "[config]") {
   CHECK(options.max_restarts == 3);
   CHECK(options.nproc_per_node.kind == WorkerCount::Kind::kGpu);
   CHECK(options.role == "a b");
-  CHECK(options.talk == Talk::kQuiet);
+  CHECK(options.verbosity == Verbosity::kQuiet);
   CHECK(with_file("", "t").value().max_restarts == 0);
   CHECK(with_file("rdzv-conf = a=b", "t").error().context.starts_with("f:1: rdzv-conf 'a=b': "));
 }

@@ -47,9 +47,9 @@ TEST_CASE("ddprunctl: verbs, their words and where the daemon is", "[ctl]") {
 
 TEST_CASE("ddprunctl: what this machine knows needs no token and no daemon", "[ctl]") {
   CHECK(options({"history"}, {}).verb == Verb::kHistory);
-  CHECK_FALSE(options({"history", "job7", "--json"}, {}).asks_daemon);
-  CHECK_FALSE(options({"history"}, {{"DDPRUN_ENDPOINT", "head"}}).asks_daemon);
-  CHECK(options({"history", "-e", "head"}).asks_daemon);
+  CHECK_FALSE(options({"history", "job7", "--json"}, {}).queries_daemon);
+  CHECK_FALSE(options({"history"}, {{"DDPRUN_ENDPOINT", "head"}}).queries_daemon);
+  CHECK(options({"history", "-e", "head"}).queries_daemon);
   CHECK(complaint({"history", "-e", "head"}, {}).starts_with("the daemon's token is needed"));
   const CtlOptions logs = options({"logs", "job7", "3", "-f"}, {});
   CHECK(logs.verb == Verb::kLogs);
@@ -59,10 +59,10 @@ TEST_CASE("ddprunctl: what this machine knows needs no token and no daemon", "[c
   CHECK_FALSE(options({"logs"}, {}).rank.has_value());
   CHECK(options({"stacks", "job7", "3"}, {}).rank == 3);
   const CtlOptions top = options({"top", "--interval", "0.5", "--once"}, {});
-  CHECK_FALSE(top.asks_daemon);
+  CHECK_FALSE(top.queries_daemon);
   CHECK(top.once);
   CHECK(top.interval == Milliseconds(500));
-  CHECK(options({"top", "-e", "head"}).asks_daemon);
+  CHECK(options({"top", "-e", "head"}).queries_daemon);
   CHECK(complaint({"top", "-e", "head"}, {}).starts_with("the daemon's token is needed"));
   CHECK(complaint({"top", "--interval", "0"}, {}).starts_with("--interval is"));
   CHECK(complaint({"logs", "x", "-1"}, {}) != "accepted");
@@ -73,7 +73,7 @@ TEST_CASE("ddprunctl: a debug handler is a name and parameters, as in a URL", "[
   const CtlOptions debug =
       options({"debug", "job7", "3", "fr_trace_json?backend=nccl", "--timeout", "5"}, {});
   CHECK(debug.verb == Verb::kDebug);
-  CHECK_FALSE(debug.asks_daemon);
+  CHECK_FALSE(debug.queries_daemon);
   CHECK(debug.rank == 3);
   CHECK(debug.handler == "fr_trace_json?backend=nccl");
   CHECK(debug.debug_limit == Milliseconds(5001));
@@ -87,9 +87,9 @@ TEST_CASE("ddprunctl: a debug handler is a name and parameters, as in a URL", "[
 TEST_CASE("ddprunctl: a report is of a past run here, else of the daemon's", "[ctl]") {
   const CtlOptions own = options({"report", "job7"}, {});
   CHECK(own.own_first);
-  CHECK_FALSE(own.asks_daemon);  // There is no token.
+  CHECK_FALSE(own.queries_daemon);  // There is no token.
   CHECK(options({"report", "job7"}).own_first);
-  CHECK(options({"report", "job7"}).asks_daemon);
+  CHECK(options({"report", "job7"}).queries_daemon);
   CHECK_FALSE(options({"report", "job7", "-e", "head"}).own_first);
   CHECK(complaint({"report", "x", "-e", "head"}, {}).starts_with("the daemon's token is needed"));
 }

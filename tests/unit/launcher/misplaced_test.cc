@@ -30,8 +30,8 @@ TEST_CASE("Misplaced: nothing is said of what PROGRAM did not complain about", "
 }
 
 TEST_CASE("A bare IPv6 address in a URL: the hint shows the brackets", "[misplaced]") {
-  const std::string said = "ValueError: Port could not be cast to integer value as ':1:29500'";
-  CHECK(bare_ipv6_hint(said).find("tcp://[$MASTER_ADDR]:$MASTER_PORT") != std::string::npos);
+  const std::string message = "ValueError: Port could not be cast to integer value as ':1:29500'";
+  CHECK(bare_ipv6_hint(message).find("tcp://[$MASTER_ADDR]:$MASTER_PORT") != std::string::npos);
   CHECK(bare_ipv6_hint("ValueError: Port could not be cast to integer value as 'x'").empty());
 }
 

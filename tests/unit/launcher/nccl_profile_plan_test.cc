@@ -18,19 +18,19 @@ TEST_CASE("NCCL profile: NCCL loads ours if the user asks for it, and not otherw
 }
 
 TEST_CASE("NCCL profile: what stands in its way is said, and left as it is", "[plan]") {
-  const auto asked = [](const std::string& other, const std::string& plugin) {
+  const auto plan_of = [](const std::string& other, const std::string& plugin) {
     const auto plan =
         plan_nccl_profile({{"DDPRUN_NCCL_PROFILE", "1"}, {"NCCL_PROFILER_PLUGIN", other}}, plugin);
     CHECK(plan.plugin.empty());
     return plan.warning;
   };
   const std::string end = ": there will be no profile, though DDPRUN_NCCL_PROFILE is set";
-  CHECK(asked("inspector", kOurs) ==
+  CHECK(plan_of("inspector", kOurs) ==
         "NCCL_PROFILER_PLUGIN names another profiler, inspector" + end);
-  CHECK(asked("", "") == "libddprun-nccl-profiler.so was not found" + end);
+  CHECK(plan_of("", "") == "libddprun-nccl-profiler.so was not found" + end);
   const std::string deep = "/" + std::string(254, 'x');
-  CHECK(asked("", deep) == deep + " is a longer path than NCCL takes" + end);
-  CHECK(asked("/elsewhere/libddprun-nccl-profiler.so", kOurs).empty());
+  CHECK(plan_of("", deep) == deep + " is a longer path than NCCL takes" + end);
+  CHECK(plan_of("/elsewhere/libddprun-nccl-profiler.so", kOurs).empty());
 }
 
 }  // namespace

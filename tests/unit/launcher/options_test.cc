@@ -24,7 +24,7 @@ TEST_CASE("Options: without any flag the defaults are torchrun's", "[options]") 
   CHECK(options.signals_to_handle == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
   CHECK(options.role == "default");
   CHECK(options.rdzv_conf == RdzvConf{});
-  CHECK(options.talk == Talk::kNormal);
+  CHECK(options.verbosity == Verbosity::kNormal);
   CHECK(options.given.empty());
 }
 
@@ -76,11 +76,11 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
   CHECK(options.output.tee.others == StreamMap::kBoth);
   CHECK(options.output.local_ranks_filter == std::vector<int>{0, 2});
   CHECK(options.output.prefix_template == "[${rank}]");
-  CHECK(options.talk == Talk::kVerbose);
+  CHECK(options.verbosity == Verbosity::kVerbose);
   CHECK(options.dry_run);
   CHECK(options.report);
   CHECK(options_of("--no-python --quiet x.py").no_python);
-  CHECK(options_of("--no-python --quiet x.py").talk == Talk::kQuiet);
+  CHECK(options_of("--no-python --quiet x.py").verbosity == Verbosity::kQuiet);
 }
 
 TEST_CASE("Options: where workers run, and what is done with stuck ones", "[options]") {
@@ -316,11 +316,11 @@ TEST_CASE("Options: what only torchrun's own inside understands is refused with 
 
 TEST_CASE("Options: torchrun's handlers of events are accepted, and console prints decisions",
           "[options]") {
-  CHECK(options_of("--event-log-handler console t").talk == Talk::kVerbose);
-  CHECK(options_of("--event_log_handler=null t").talk == Talk::kNormal);
-  CHECK(options_of("--event-log-handler dynamic_rendezvous t").talk == Talk::kNormal);
-  CHECK(options_of("--event-log-handler console --quiet t").talk == Talk::kQuiet);
-  CHECK(options_of("--event-log-handler null --verbose t").talk == Talk::kVerbose);
+  CHECK(options_of("--event-log-handler console t").verbosity == Verbosity::kVerbose);
+  CHECK(options_of("--event_log_handler=null t").verbosity == Verbosity::kNormal);
+  CHECK(options_of("--event-log-handler dynamic_rendezvous t").verbosity == Verbosity::kNormal);
+  CHECK(options_of("--event-log-handler console --quiet t").verbosity == Verbosity::kQuiet);
+  CHECK(options_of("--event-log-handler null --verbose t").verbosity == Verbosity::kVerbose);
   CHECK(error_of("--event-log-handler scuba t").find("dynamic_rendezvous") != std::string::npos);
 }
 

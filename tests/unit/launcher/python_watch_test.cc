@@ -34,7 +34,7 @@ TEST_CASE("Python watch: --preload brings the folder in, and watches nothing", "
   CHECK(plan.preload == "auto");
   CHECK(plan.python_path == kFolder);
   CHECK(plan.watch.empty());
-  CHECK(!plan.may_ask);
+  CHECK(!plan.may_query);
   CHECK(plan_python_watch(options, {}, "").preload.empty());
   options.report = true;
   CHECK(plan_python_watch(options, {}, kFolder).watch == "times");
@@ -44,10 +44,10 @@ TEST_CASE("Python watch: --preload brings the folder in, and watches nothing", "
 TEST_CASE("Python watch: ranks are asked where they are only for --on-stall", "[plan]") {
   Options table;
   table.report = true;
-  CHECK(!plan_python_watch(table, {}, kFolder).may_ask);
-  CHECK(plan_python_watch(with_stall(agent::OnStall::kLog), {}, kFolder).may_ask);
+  CHECK(!plan_python_watch(table, {}, kFolder).may_query);
+  CHECK(plan_python_watch(with_stall(agent::OnStall::kLog), {}, kFolder).may_query);
   CHECK(!plan_python_watch(with_stall(agent::OnStall::kLog), {{"DDPRUN_WATCH", "0"}}, kFolder)
-             .may_ask);
+             .may_query);
 }
 
 TEST_CASE("Python watch: the user's folders stay, behind ours", "[plan]") {

@@ -9,9 +9,9 @@ namespace {
 
 using State = RemoteNode::State;
 
-std::string why_of(int code, const std::string& said) {
+std::string why_of(int code, const std::string& message) {
   RemoteNode node("m1", "/opt/ddprun");
-  if (!said.empty()) node.on_stderr_line(said);
+  if (!message.empty()) node.on_stderr_line(message);
   node.on_end(code);
   CHECK(node.never_ran());
   CHECK_FALSE(node.was_lost());
@@ -37,15 +37,15 @@ TEST_CASE("Remote node: from ssh's start to its exit code", "[hosts]") {
 }
 
 TEST_CASE("Remote node: a worker's 255 is not ssh's", "[hosts]") {
-  for (const bool told : {true, false}) {
+  for (const bool reported : {true, false}) {
     RemoteNode node("m1", "/opt/ddprun");
     node.on_stdout_line(kReadyLine);
     node.ordered("n");
-    if (told) node.on_stdout_line(ended_line("n", 255));
+    if (reported) node.on_stdout_line(ended_line("n", 255));
     node.on_end(255);
-    CHECK(node.was_lost() == !told);
-    CHECK(node.exit_code().has_value() == told);
-    if (!told) CHECK(node.why().starts_with("the connection to m1 broke"));
+    CHECK(node.was_lost() == !reported);
+    CHECK(node.exit_code().has_value() == reported);
+    if (!reported) CHECK(node.why().starts_with("the connection to m1 broke"));
   }
 }
 

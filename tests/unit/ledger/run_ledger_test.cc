@@ -211,8 +211,8 @@ TEST_CASE("Ledger on the wire: all of it arrives, and what is no time is refused
   CHECK(std::get<Heartbeat>(decode_agent_message(body).value()).times == sent);
   std::string newer = body;
   newer.replace(newer.find("\"at\":2"), 6, "\"at\":99");
-  const auto heard = std::get<Heartbeat>(decode_agent_message(newer).value()).times;
-  CHECK(heard->places[0].at == TimePart::kUnknown);
+  const auto received = std::get<Heartbeat>(decode_agent_message(newer).value()).times;
+  CHECK(received->places[0].at == TimePart::kUnknown);
   for (const char* parts : {"\"-5\"", "\"x\"", "7"}) {
     std::string wrong = body;
     const std::size_t begin = wrong.find("\"parts_us\":") + 11;
@@ -359,7 +359,7 @@ TEST_CASE("Findings: without a step goodput is not known, and ranks that take tu
   node.places[0].parts[TimePart::kUnknown] = 2s;
   ledger.report("a.1", node, kStart + 10s);
   ledger.end(kStart + 10s);
-  CHECK(ledger.totals(kStart + 10s).knows_goodput() == false);
+  CHECK(ledger.totals(kStart + 10s).has_goodput() == false);
   CHECK(json::parse(account_json(ledger, {.run_id = "r"}, kStart + 10s))["findings"]["ribbon"] ==
         "Goodput not known: no rank reported steps.");
 }

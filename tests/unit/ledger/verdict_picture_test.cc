@@ -66,7 +66,7 @@ TEST_CASE("Verdict picture: long last words are cut, those on the screen are ref
   for (int i = 0; i < 40; ++i) verdict.first_cause->detail += "line " + std::to_string(i) + "\n";
   CHECK_THAT(verdict_picture(verdict, "r", {.colour = false}),
              Catch::Matchers::Contains(" │ line 11\n │ ... 28 more lines\n"));
-  CHECK_THAT(verdict_picture(verdict, "r", {.colour = false, .words_shown = true}),
+  CHECK_THAT(verdict_picture(verdict, "r", {.colour = false, .output_shown = true}),
              Catch::Matchers::Contains(" │ its last words are above\n ├ victims"));
 }
 

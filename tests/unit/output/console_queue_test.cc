@@ -106,18 +106,18 @@ TEST_CASE("ConsoleQueue: what was said to be dropped and what was written make w
   written += write_all(queue);
 
   std::istringstream in(written);
-  std::uint64_t lines_seen = 0, drops_said = 0, notices = 0;
+  std::uint64_t lines_seen = 0, drops_reported = 0, notices = 0;
   for (std::string line; std::getline(in, line);) {
     if (line == "123456789") {
       ++lines_seen;
     } else {
       REQUIRE(line.starts_with("[ddprun: "));
-      drops_said += std::stoull(line.substr(9));
+      drops_reported += std::stoull(line.substr(9));
       ++notices;
     }
   }
-  CHECK(drops_said == queue.dropped());
-  CHECK(lines_seen + drops_said == 5000);
+  CHECK(drops_reported == queue.dropped());
+  CHECK(lines_seen + drops_reported == 5000);
   CHECK(notices > 1);
 }
 

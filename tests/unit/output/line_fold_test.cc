@@ -20,7 +20,7 @@ struct Folding {
   explicit Folding(int speakers) {
     for (int rank = 0; rank < speakers; ++rank) fold.enter(rank);
   }
-  void say(int rank, const std::string& text, int kind = 0, bool whole = true) {
+  void print(int rank, const std::string& text, int kind = 0, bool whole = true) {
     fold.add(rank, {.ranks = {}, .source = rank, .kind = kind, .text = text, .whole = whole}, now);
     take(false);
   }
@@ -39,9 +39,9 @@ using Lines = std::vector<std::string>;
 
 TEST_CASE("LineFold: what all say is one line, at once when the last has said it", "[line_fold]") {
   Folding f(3);
-  for (const int rank : {0, 2, 1}) f.say(rank, "epoch 1");
+  for (const int rank : {0, 2, 1}) f.print(rank, "epoch 1");
   CHECK(f.out == Lines{"0-2:epoch 1"});
-  f.say(1, "alone");
+  f.print(1, "alone");
   CHECK(f.out.size() == 1);
   f.wait(99ms);
   CHECK(f.out.size() == 1);
@@ -53,17 +53,17 @@ TEST_CASE("LineFold: what all say is one line, at once when the last has said it
 
 TEST_CASE("LineFold: each rank's lines stay in its order", "[line_fold]") {
   Folding f(2);
-  f.say(0, "a");
-  f.say(0, "b");
-  f.say(1, "b");
-  f.say(1, "a");  // After its b: not the a that waits before it.
+  f.print(0, "a");
+  f.print(0, "b");
+  f.print(1, "b");
+  f.print(1, "a");  // After its b: not the a that waits before it.
   f.take(true);
   CHECK(f.out == Lines{"0:a", "0,1:b", "1:a"});
   f.out.clear();
-  f.say(0, "x");
-  f.say(0, "x");
-  f.say(1, "x");
-  f.say(1, "x");
+  f.print(0, "x");
+  f.print(0, "x");
+  f.print(1, "x");
+  f.print(1, "x");
   f.take(true);
   // Rank 1's first x joins the later of the two that wait, so its second has to stand alone.
   CHECK(f.out == Lines{"0:x", "0,1:x", "1:x"});
@@ -71,23 +71,23 @@ TEST_CASE("LineFold: each rank's lines stay in its order", "[line_fold]") {
 
 TEST_CASE("LineFold: other kinds, and pieces of long lines, are not folded", "[line_fold]") {
   Folding f(2);
-  f.say(0, "a", 0);
-  f.say(1, "a", 1);
-  f.say(0, "piece", 0, false);
-  f.say(1, "piece", 0, false);
+  f.print(0, "a", 0);
+  f.print(1, "a", 1);
+  f.print(0, "piece", 0, false);
+  f.print(1, "piece", 0, false);
   f.take(true);
   CHECK(f.out == Lines{"0:a", "1:a", "0:piece", "1:piece"});
 }
 
 TEST_CASE("LineFold: one that has ended does not stand for those that have not", "[line_fold]") {
   Folding f(3);
-  f.say(0, "done");
+  f.print(0, "done");
   f.fold.leave(0);
-  f.say(1, "done");
+  f.print(1, "done");
   CHECK(f.out.empty());  // Two have said it and two are there, but not the same two.
-  f.say(2, "done");
+  f.print(2, "done");
   CHECK(f.out == Lines{"0-2:done"});
-  f.say(1, "bye");
+  f.print(1, "bye");
   f.fold.enter(2);  // Its other stream.
   f.fold.leave(2);
   f.take(false);
@@ -95,7 +95,7 @@ TEST_CASE("LineFold: one that has ended does not stand for those that have not",
   f.fold.leave(2);
   f.take(false);
   CHECK(f.out == Lines{"0-2:done", "1:bye"});
-  f.say(1, "last");
+  f.print(1, "last");
   f.fold.leave(1);
   f.take(false);
   CHECK(f.out.back() == "1:last");
@@ -122,7 +122,7 @@ TEST_CASE("LineFold: nothing is lost and no rank's order is changed, whatever co
     LineFold fold(10ms);
     for (int rank = 0; rank < 4; ++rank) fold.enter(rank);
     TimePoint now{};
-    std::vector<Lines> said(4), shown(4);
+    std::vector<Lines> printed(4), shown(4);
     const auto take = [&](bool all) {
       while (const auto line = fold.take(now, all)) {
         for (const int rank : line->ranks)
@@ -132,13 +132,13 @@ TEST_CASE("LineFold: nothing is lost and no rank's order is changed, whatever co
     for (int i = 0; i < 200; ++i) {
       const std::size_t rank = random() % 4;
       const std::string text(1, static_cast<char>('a' + random() % 3));
-      said[rank].push_back(text);
+      printed[rank].push_back(text);
       fold.add(static_cast<int>(rank), {.ranks = {}, .text = text}, now);
       now += std::chrono::milliseconds(random() % 4);
       take(false);
     }
     take(true);
-    REQUIRE(shown == said);
+    REQUIRE(shown == printed);
   }
 }
 

@@ -25,7 +25,7 @@ class Crowd {
     if (chance(4)) return does(coordinator_.on_message(9, encode(command()), now_));
     if (chance(9)) return does(coordinator_.on_reach(link, {now_, 1ms * (random_() % 90)}, now_));
     if (chance(20)) return does(coordinator_.on_tick(now_));
-    does(coordinator_.on_message(link, encode(anything_said()), now_));
+    does(coordinator_.on_message(link, encode(any_message()), now_));
   }
   const Counters& counters() const { return coordinator_.counters(); }
 
@@ -84,7 +84,7 @@ class Crowd {
             .spares = few()};
   }
 
-  AgentMessage anything_said() {
+  AgentMessage any_message() {
     switch (random_() % 16) {
       case 0:
       case 1: return Hello{kProtocolVersion, run_id(), node()};

@@ -31,22 +31,22 @@ struct Desk {
     }
     return lines;
   }
-  Lines say(LinkId link, const AgentMessage& message) {
+  Lines deliver(LinkId link, const AgentMessage& message) {
     return show(coordinator.on_message(link, encode(message), now));
   }
   Lines join(LinkId link, const std::string& run, const NodeId& node, int nodes = 1) {
-    CHECK(say(link, Hello{kProtocolVersion, run, node}) ==
+    CHECK(deliver(link, Hello{kProtocolVersion, run, node}) ==
           Lines{std::to_string(link) + " <- alive"});
     NodeOffer offer;
     offer.host = node;
     offer.config.nnodes_min = offer.config.nnodes_max = nodes;
-    return say(link, Join{offer, -1});
+    return deliver(link, Join{offer, -1});
   }
   Lines close(LinkId link) { return show(coordinator.on_closed(link, now)); }
   // What the timer does `later`, if 1 beats and all that is known of 2 is when its kernel answered.
-  Lines look(int later_ms, int answered_ago_ms) {
+  Lines poll(int later_ms, int answered_ago_ms) {
     now += Milliseconds(later_ms);
-    (void)say(1, Heartbeat{0});
+    (void)deliver(1, Heartbeat{0});
     const Reach reach{now - Milliseconds(answered_ago_ms), {}};
     for (const LinkId link : coordinator.quiet(now)) {
       CHECK(link == 2);  // What it is sent, its kernel acknowledges.
@@ -60,8 +60,8 @@ TEST_CASE("Coordinator: runs do not know of each other", "[coordinator]") {
   Desk desk;
   CHECK(desk.join(1, "x", "a") == Lines{"1 <- assign"});
   CHECK(desk.join(2, "y", "a") == Lines{"2 <- assign"});
-  CHECK(desk.say(1, Finished{0}) == Lines{"1 <- end"});
-  CHECK(desk.say(2, Heartbeat{0}) == Lines{"2 <- alive"});
+  CHECK(desk.deliver(1, Finished{0}) == Lines{"1 <- end"});
+  CHECK(desk.deliver(2, Heartbeat{0}) == Lines{"2 <- alive"});
 }
 
 TEST_CASE("Coordinator: nodes that wait under different run ids hear of each other",
@@ -72,12 +72,12 @@ TEST_CASE("Coordinator: nodes that wait under different run ids hear of each oth
   };
   const std::string of_two = "waits at the same daemon for 1 of 2 nodes: is --rdzv-id equal";
   (void)desk.join(1, "job1", "a", 2);
-  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- alive"});
+  CHECK(desk.deliver(1, Heartbeat{-1}) == Lines{"1 <- alive"});
   (void)desk.join(2, "job2", "b", 2);
   CHECK_THAT(waits_for("job1"), Catch::Contains("; run job2 " + of_two));
   CHECK_THAT(waits_for("job2"), Catch::Contains("; run job1 " + of_two));
-  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- alive", "1 <- waiting"});
-  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- alive"});
+  CHECK(desk.deliver(1, Heartbeat{-1}) == Lines{"1 <- alive", "1 <- waiting"});
+  CHECK(desk.deliver(1, Heartbeat{-1}) == Lines{"1 <- alive"});
   (void)desk.join(3, "other", "c", 3);  // Wants another number of nodes: is not meant.
   CHECK_THAT(waits_for("other"), !Catch::Contains("same daemon"));
   (void)desk.join(4, "job1", "d", 2);
@@ -101,19 +101,19 @@ TEST_CASE("Coordinator: what sync timers count is added up beside the run, and g
   (void)desk.join(2, "x", "b", 2);
   (void)desk.join(3, "y", "a");
   const std::size_t written = desk.disk.size();
-  CHECK(desk.say(1, counted(5)) == Lines{"1 <- alive"});
-  CHECK(desk.say(2, counted(6)) == Lines{"2 <- alive"});
-  CHECK(desk.say(3, counted(100)) == Lines{"3 <- alive"});
+  CHECK(desk.deliver(1, counted(5)) == Lines{"1 <- alive"});
+  CHECK(desk.deliver(2, counted(6)) == Lines{"2 <- alive"});
+  CHECK(desk.deliver(3, counted(100)) == Lines{"3 <- alive"});
   CHECK(desk.disk.size() == written);
   CHECK(desk.coordinator.sync().at("x").sums()["steps"] == 11);
   CHECK(desk.coordinator.sync().at("y").sums()["steps"] == 100);
-  (void)desk.say(4, Hello{kProtocolVersion, "x", "stranger"});
-  (void)desk.say(4, counted(1000));
+  (void)desk.deliver(4, Hello{kProtocolVersion, "x", "stranger"});
+  (void)desk.deliver(4, counted(1000));
   CHECK(desk.coordinator.sync().at("x").sums()["steps"] == 11);
   (void)desk.close(2);
-  (void)desk.say(1, counted(1));
+  (void)desk.deliver(1, counted(1));
   CHECK(desk.coordinator.sync().at("x").sums()["steps"] == 12);  // Nothing is taken back.
-  CHECK(desk.say(3, Finished{0}) == Lines{"3 <- end"});
+  CHECK(desk.deliver(3, Finished{0}) == Lines{"3 <- end"});
   (void)desk.close(3);
   CHECK(desk.coordinator.sync().contains("y"));
   desk.now += std::chrono::hours(2);
@@ -125,8 +125,8 @@ TEST_CASE("Coordinator: what sync timers count is added up beside the run, and g
 TEST_CASE("Coordinator: whoever does not say hello, or in another version, is sent away",
           "[coordinator]") {
   Desk desk;
-  CHECK(desk.say(1, Heartbeat{0}) == Lines{"1 hang up (its first message was no hello)"});
-  const Lines lines = desk.say(2, Hello{kProtocolVersion + 1, "x", "a"});
+  CHECK(desk.deliver(1, Heartbeat{0}) == Lines{"1 hang up (its first message was no hello)"});
+  const Lines lines = desk.deliver(2, Hello{kProtocolVersion + 1, "x", "a"});
   REQUIRE(lines.size() == 2);
   CHECK(lines[0] == "2 <- refuse");
   CHECK(lines[1].find("install the same ddprun on every node") != std::string::npos);
@@ -140,17 +140,17 @@ TEST_CASE("Coordinator: an agent that connects again replaces its dead connectio
   Desk desk;
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);
-  CHECK(desk.say(3, Hello{kProtocolVersion, "x", "a"}) ==
+  CHECK(desk.deliver(3, Hello{kProtocolVersion, "x", "a"}) ==
         Lines{"1 hang up (the agent connected again)", "3 <- alive"});
   CHECK(desk.close(1).empty());
-  CHECK(desk.say(3, Heartbeat{0}) == Lines{"3 <- alive"});
+  CHECK(desk.deliver(3, Heartbeat{0}) == Lines{"3 <- alive"});
 }
 
 TEST_CASE("Coordinator: a run id can be used again once all of the run before have gone",
           "[coordinator]") {
   Desk desk;
   desk.join(1, "x", "a");
-  CHECK(desk.say(1, Finished{0}) == Lines{"1 <- end"});
+  CHECK(desk.deliver(1, Finished{0}) == Lines{"1 <- end"});
   CHECK(desk.join(2, "x", "late") ==
         Lines{"2 <- end"});  // "a" is still here: this is the same run.
   desk.close(1);
@@ -162,7 +162,7 @@ TEST_CASE("Coordinator: a run id can be used again once all of the run before ha
   Coordinator after_crash;
   after_crash.replay(decode_journal(desk.disk), desk.now);
   CHECK(after_crash.runs().at("x").state() == Run::State::kRunning);
-  CHECK(after_crash.runs().at("x").knows("b"));
+  CHECK(after_crash.runs().at("x").has_node("b"));
 }
 
 TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdicts",
@@ -173,15 +173,15 @@ TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdi
   Desk next;
   next.now = desk.now + std::chrono::seconds(60);
   next.coordinator.replay(decode_journal(desk.disk), next.now);
-  CHECK(next.say(1, Hello{kProtocolVersion, "x", "b"}) == Lines{"1 <- alive"});
-  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
-  CHECK(next.say(1, Heartbeat{-1}) == Lines{"1 <- alive", "1 <- assign"});
+  CHECK(next.deliver(1, Hello{kProtocolVersion, "x", "b"}) == Lines{"1 <- alive"});
+  CHECK(next.deliver(1, Heartbeat{0}) == Lines{"1 <- alive"});
+  CHECK(next.deliver(1, Heartbeat{-1}) == Lines{"1 <- alive", "1 <- assign"});
   // Nobody is lost for silence that was the daemon's own.
   next.now += std::chrono::seconds(9);
-  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
+  CHECK(next.deliver(1, Heartbeat{0}) == Lines{"1 <- alive"});
   CHECK(next.show(next.coordinator.on_tick(next.now)).empty());
   next.now += std::chrono::seconds(3);
-  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
+  CHECK(next.deliver(1, Heartbeat{0}) == Lines{"1 <- alive"});
   CHECK(next.show(next.coordinator.on_tick(next.now)) == Lines{"1 <- stop"});
 }
 
@@ -191,7 +191,7 @@ TEST_CASE("Coordinator: silence is noticed on a tick and ends the round for the 
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);
   desk.now += std::chrono::milliseconds(700);
-  desk.say(1, Heartbeat{0});
+  desk.deliver(1, Heartbeat{0});
   desk.now += std::chrono::milliseconds(300);
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)) ==
         Lines{"2 hang up (its node was silent for 1000 ms)", "1 <- stop"});
@@ -202,8 +202,8 @@ TEST_CASE("Coordinator: a node whose kernel answers stands still, and is kept fo
   Desk desk;
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);
-  for (int beat = 1; beat < 240; ++beat) CHECK(desk.look(250, 50).empty());
-  CHECK(desk.look(250, 0).at(0) ==
+  for (int beat = 1; beat < 240; ++beat) CHECK(desk.poll(250, 50).empty());
+  CHECK(desk.poll(250, 0).at(0) ==
         "2 hang up (its node was silent for 60000 ms, though its host answers)");
 }
 
@@ -212,14 +212,14 @@ TEST_CASE("Coordinator: no kernel is silent while the daemon is late or stands s
   Desk desk;
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);
-  CHECK(desk.look(500, 500).empty());
-  for (int i = 0; i < 9; ++i) CHECK(desk.look(700, 660).empty());  // The last look was answered.
-  CHECK(desk.look(250, 260).empty());  // So was this one: TCP's clock ticks every 10 ms.
+  CHECK(desk.poll(500, 500).empty());
+  for (int i = 0; i < 9; ++i) CHECK(desk.poll(700, 660).empty());  // The last look was answered.
+  CHECK(desk.poll(250, 260).empty());  // So was this one: TCP's clock ticks every 10 ms.
   desk.now += Milliseconds(700);
   (void)desk.show(desk.coordinator.on_standstill(Milliseconds(650), desk.now));
-  CHECK(desk.look(0, 960).empty());  // Our own kernel may have stood still with us.
-  CHECK(desk.look(250, 1210).empty());
-  CHECK(desk.look(250, 1460).at(0) == "2 hang up (its node was silent for 1000 ms)");
+  CHECK(desk.poll(0, 960).empty());  // Our own kernel may have stood still with us.
+  CHECK(desk.poll(250, 1210).empty());
+  CHECK(desk.poll(250, 1460).at(0) == "2 hang up (its node was silent for 1000 ms)");
 }
 
 TEST_CASE("Coordinator: where packets take long a node has more time, and the log says so once",
@@ -249,10 +249,11 @@ TEST_CASE("Coordinator: a link that closed while the daemon stood still is no lo
   desk.now += Milliseconds(5000);
   CHECK(desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now)).empty());
   CHECK(desk.close(2).empty());
-  CHECK(desk.say(1, Failed{0, {.rank = 0, .signal = 9}}) == Lines{"1 <- stop"});  // It is heard.
-  CHECK(desk.say(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
-  CHECK(desk.say(3, Stopped{0, {}}).empty());
-  CHECK(desk.say(1, Stopped{0, {}}) == Lines{"1 <- end", "3 <- end"});
+  CHECK(desk.deliver(1, Failed{0, {.rank = 0, .signal = 9}}) ==
+        Lines{"1 <- stop"});  // It is heard.
+  CHECK(desk.deliver(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
+  CHECK(desk.deliver(3, Stopped{0, {}}).empty());
+  CHECK(desk.deliver(1, Stopped{0, {}}) == Lines{"1 <- end", "3 <- end"});
   CHECK(desk.coordinator.runs().at("x").verdict()->exit_code == 137);
 }
 
@@ -265,7 +266,7 @@ TEST_CASE("Coordinator: a node whose link closed in a standstill has ten seconds
   CHECK(desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now)).empty());
   CHECK(desk.close(2).empty());
   desk.now += Milliseconds(10'900);
-  desk.say(1, Heartbeat{0});
+  desk.deliver(1, Heartbeat{0});
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
   desk.now += Milliseconds(100);
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)) == Lines{"1 <- stop"});
@@ -279,7 +280,7 @@ TEST_CASE("Coordinator: a link that closes long after a standstill is a lost nod
   desk.now += Milliseconds(5000);
   (void)desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now));
   desk.now += Milliseconds(2500);
-  desk.say(1, Heartbeat{0});
+  desk.deliver(1, Heartbeat{0});
   CHECK(desk.close(2) == Lines{"1 <- stop"});
 }
 
@@ -288,16 +289,16 @@ TEST_CASE("Coordinator: an agent that says so before it closes its link may come
   Desk desk;
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);
-  CHECK(desk.say(2, Away{}).empty());
+  CHECK(desk.deliver(2, Away{}).empty());
   CHECK(desk.close(2).empty());
   SECTION("which it does") {
     desk.now += Milliseconds(9000);
-    CHECK(desk.say(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
-    CHECK(desk.say(3, Heartbeat{0}) == Lines{"3 <- alive"});
+    CHECK(desk.deliver(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
+    CHECK(desk.deliver(3, Heartbeat{0}) == Lines{"3 <- alive"});
   }
   SECTION("or not: then it is lost after a standstill and its usual time") {
     desk.now += Milliseconds(60'900);
-    desk.say(1, Heartbeat{0});
+    desk.deliver(1, Heartbeat{0});
     CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
     desk.now += Milliseconds(100);
     CHECK(desk.show(desk.coordinator.on_tick(desk.now)) == Lines{"1 <- stop"});
@@ -309,7 +310,7 @@ TEST_CASE("Coordinator: a standstill of the daemon takes nobody's time, also aft
   Desk desk;
   desk.join(1, "x", "a", 2);
   desk.now += std::chrono::minutes(9);
-  desk.say(1, Heartbeat{-1});
+  desk.deliver(1, Heartbeat{-1});
   desk.now += std::chrono::minutes(2);  // Ten minutes after the first node's coming it is given up.
   const Milliseconds two_minutes(std::chrono::minutes(2));
   CHECK(desk.show(desk.coordinator.on_standstill(two_minutes, desk.now)).empty());
@@ -327,7 +328,7 @@ TEST_CASE("Coordinator: on another clock a deadline is as far away as it was", "
   desk.join(1, "x", "a", 2);
   desk.join(2, "x", "b", 2);
   desk.now += std::chrono::seconds(5);
-  desk.say(1, Failed{0, {.rank = 0, .exit_code = 7}});  // Stopping may take 40 s.
+  desk.deliver(1, Failed{0, {.rank = 0, .exit_code = 7}});  // Stopping may take 40 s.
 
   const auto seconds_until_lost = [&](const std::string& clock, TimePoint now) {
     Coordinator next;
@@ -354,15 +355,15 @@ TEST_CASE("Coordinator: a run is forgotten an hour after it ended and everybody 
   Desk desk;
   desk.join(1, "x", "a");
   desk.join(2, "y", "a");
-  desk.say(1, Finished{0});
+  desk.deliver(1, Finished{0});
   desk.now += std::chrono::hours(2);
-  desk.say(2, Heartbeat{0});
+  desk.deliver(2, Heartbeat{0});
   desk.show(desk.coordinator.on_tick(desk.now));
   CHECK(desk.coordinator.runs().contains("x"));  // One may still ask.
   desk.close(1);
   CHECK(desk.coordinator.snapshot(desk.now).find("\"x\"") != std::string::npos);
   desk.now += std::chrono::hours(1);
-  desk.say(2, Heartbeat{0});
+  desk.deliver(2, Heartbeat{0});
   CHECK(desk.coordinator.deadline() <= desk.now);
   desk.show(desk.coordinator.on_tick(desk.now));
   CHECK_FALSE(desk.coordinator.runs().contains("x"));
@@ -377,10 +378,10 @@ TEST_CASE("Coordinator: a run whose node is back is not forgotten before it has 
           "[coordinator]") {
   Desk desk;
   desk.join(1, "x", "a");
-  desk.say(1, Finished{0});
+  desk.deliver(1, Finished{0});
   desk.close(1);
   desk.now += std::chrono::minutes(59);
-  desk.say(2, Hello{kProtocolVersion, "x", "a"});
+  desk.deliver(2, Hello{kProtocolVersion, "x", "a"});
   desk.now += std::chrono::minutes(2);
   desk.show(desk.coordinator.on_tick(desk.now));
   CHECK(desk.coordinator.runs().contains("x"));
@@ -392,21 +393,21 @@ TEST_CASE("Coordinator: a run whose node is back is not forgotten before it has 
 
 TEST_CASE("Coordinator: a run that nobody has joined may be cancelled", "[coordinator]") {
   Desk desk;
-  desk.say(1, Hello{kProtocolVersion, "x", "a"});
-  desk.say(1, Heartbeat{-1});
+  desk.deliver(1, Hello{kProtocolVersion, "x", "a"});
+  desk.deliver(1, Heartbeat{-1});
   CHECK(desk.show(desk.coordinator.on_shutdown(15, desk.now)).empty());
   CHECK(desk.coordinator.runs().at("x").verdict()->exit_code == 143);
-  CHECK(desk.say(1, Heartbeat{-1}) == Lines{"1 <- end"});
+  CHECK(desk.deliver(1, Heartbeat{-1}) == Lines{"1 <- end"});
 }
 
 TEST_CASE("Coordinator: a run that nobody joined leaves nothing behind", "[coordinator]") {
   Desk desk;
-  desk.say(1, Hello{kProtocolVersion, "x", "a"});
-  desk.say(1, Heartbeat{3});
+  desk.deliver(1, Hello{kProtocolVersion, "x", "a"});
+  desk.deliver(1, Heartbeat{3});
   desk.close(1);
   CHECK(desk.coordinator.runs().empty());
   desk.join(2, "x", "b", 2);
-  desk.say(2, Leave{0, "told to"});
+  desk.deliver(2, Leave{0, "told to"});
   desk.close(2);
   CHECK(desk.coordinator.runs().empty());
 }
@@ -425,22 +426,22 @@ TEST_CASE("Coordinator: beats become rarer with the number of nodes, and patienc
   CHECK(desk.join(1, "x", "a") == Lines{"1 <- assign"});
   CHECK(beat_of(1) == Milliseconds(250));
   for (LinkId link = 2; link <= 8000; ++link) {
-    (void)desk.say(link, Hello{kProtocolVersion, "y", std::to_string(link)});
+    (void)desk.deliver(link, Hello{kProtocolVersion, "y", std::to_string(link)});
   }
   CHECK(beat_of(1) == Milliseconds(6400));
   desk.now += Milliseconds(9000);  // Less than four beats.
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
-  CHECK(desk.coordinator.runs().at("x").knows("a"));
+  CHECK(desk.coordinator.runs().at("x").has_node("a"));
   // The others leave: it beats at the old pace once more, and may.
   for (LinkId link = 2; link <= 8000; ++link) (void)desk.close(link);
   CHECK(beat_of(1) == Milliseconds(250));
   desk.now += Milliseconds(9000);
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)).empty());
-  CHECK(desk.coordinator.runs().at("x").knows("a"));
+  CHECK(desk.coordinator.runs().at("x").has_node("a"));
   CHECK(beat_of(1) == Milliseconds(250));
   desk.now += Milliseconds(1000);
   (void)desk.show(desk.coordinator.on_tick(desk.now));
-  CHECK_FALSE(desk.coordinator.runs().at("x").knows("a"));
+  CHECK_FALSE(desk.coordinator.runs().at("x").has_node("a"));
 }
 
 TEST_CASE("Coordinator: of thousands that come at once each hears what it waits for when it beats",
@@ -450,9 +451,9 @@ TEST_CASE("Coordinator: of thousands that come at once each hears what it waits 
   for (LinkId link = 1; link < kNodes; ++link) {
     CHECK(desk.join(link, "x", std::to_string(link), kNodes).empty());
   }
-  (void)desk.say(1, Heartbeat{-1});
-  CHECK(desk.say(1, Heartbeat{-1}).empty());  // It has heard, and nobody came since.
-  CHECK(desk.say(2, Heartbeat{-1}) == Lines{"2 <- waiting"});
+  (void)desk.deliver(1, Heartbeat{-1});
+  CHECK(desk.deliver(1, Heartbeat{-1}).empty());  // It has heard, and nobody came since.
+  CHECK(desk.deliver(2, Heartbeat{-1}) == Lines{"2 <- waiting"});
   CHECK(desk.join(kNodes, "x", "last", kNodes).size() == kNodes);
 }
 
@@ -472,8 +473,8 @@ TEST_CASE("Coordinator: of many runs only those whose time has come are looked a
   CHECK(*desk.coordinator.deadline() == first + Milliseconds(510));
   desk.now = first + Milliseconds(1000);
   (void)desk.show(desk.coordinator.on_tick(desk.now));
-  CHECK_FALSE(desk.coordinator.runs().at("run51").knows("a"));
-  CHECK(desk.coordinator.runs().at("run52").knows("a"));
+  CHECK_FALSE(desk.coordinator.runs().at("run51").has_node("a"));
+  CHECK(desk.coordinator.runs().at("run52").has_node("a"));
 }
 
 TEST_CASE("Coordinator: a drained node stays dismissed when the daemon comes back",
@@ -484,20 +485,20 @@ TEST_CASE("Coordinator: a drained node stays dismissed when the daemon comes bac
 
   Desk next;
   next.coordinator.replay(decode_journal(desk.disk), next.now);
-  (void)next.say(1, Hello{kProtocolVersion, "x", "a"});
-  CHECK(next.say(1, Heartbeat{0}) == Lines{"1 <- alive", "1 <- stop"});
+  (void)next.deliver(1, Hello{kProtocolVersion, "x", "a"});
+  CHECK(next.deliver(1, Heartbeat{0}) == Lines{"1 <- alive", "1 <- stop"});
   NodeOffer offer;
   offer.config.nnodes_max = 1;
-  CHECK(next.say(1, Join{offer, 0}) == Lines{"1 <- dismiss"});
+  CHECK(next.deliver(1, Join{offer, 0}) == Lines{"1 <- dismiss"});
 }
 
 TEST_CASE("Coordinator: a daemon of one run turns agents of others away, without a word",
           "[coordinator]") {
   Desk desk;
   desk.coordinator.serve_only("job7");
-  CHECK(desk.say(1, Hello{kProtocolVersion, "job8", "a"}) ==
+  CHECK(desk.deliver(1, Hello{kProtocolVersion, "job8", "a"}) ==
         Lines{"1 hang up (it is of run 'job8', not of this one)"});
-  CHECK(desk.say(2, Hello{kProtocolVersion, "job7", "a"}) == Lines{"2 <- alive"});
+  CHECK(desk.deliver(2, Hello{kProtocolVersion, "job7", "a"}) == Lines{"2 <- alive"});
   CHECK(desk.coordinator.counters().refused.total() == 1);
 }
 

@@ -30,17 +30,17 @@ struct Door {
     }
     return lines;
   }
-  Lines say(LinkId link, const AgentMessage& message) {
+  Lines deliver(LinkId link, const AgentMessage& message) {
     return show(gate.on_message(link, encode(message), now));
   }
   Lines hello(LinkId link, const NodeId& node) {
-    return say(link, Hello{kProtocolVersion, "x", node});
+    return deliver(link, Hello{kProtocolVersion, "x", node});
   }
   Lines join(LinkId link, const NodeId& node) {
     NodeOffer offer;
     offer.host = node;
     offer.config.nnodes_min = offer.config.nnodes_max = 2;
-    return say(link, Join{offer, -1});
+    return deliver(link, Join{offer, -1});
   }
   Lines durable() {
     --unwritten;
@@ -62,17 +62,17 @@ TEST_CASE("Gate: nothing goes out before its record is durable, and all in order
   CHECK(door.unwritten == 2);
   CHECK(door.durable() == Lines{"1 <- waiting", "2 <- alive"});
   CHECK(door.durable() == Lines{"1 <- assign", "2 <- assign"});
-  CHECK(door.say(1, Heartbeat{0}) == Lines{"1 <- alive"});
+  CHECK(door.deliver(1, Heartbeat{0}) == Lines{"1 <- alive"});
 }
 
 TEST_CASE("Gate: while the log stalls nothing is decided and heartbeats are answered", "[gate]") {
   Door door;
   door.seat_two();
-  CHECK(door.say(1, Failed{0, {.rank = 0, .exit_code = 7}}).empty());
+  CHECK(door.deliver(1, Failed{0, {.rank = 0, .exit_code = 7}}).empty());
   door.now += 501ms;
   const std::string before = door.written;
-  CHECK(door.say(2, Heartbeat{0}) == Lines{"2 <- alive"});
-  CHECK(door.say(2, Stopped{0, {}}).empty());
+  CHECK(door.deliver(2, Heartbeat{0}) == Lines{"2 <- alive"});
+  CHECK(door.deliver(2, Stopped{0, {}}).empty());
   CHECK_FALSE(door.gate.deadline());
   door.now += 1h;  // Nobody is lost for a silence that was ours.
   CHECK(door.show(door.gate.on_tick(door.now)).empty());
@@ -88,27 +88,27 @@ TEST_CASE("Gate: an agent that came back on a new connection during a stall is n
           "[gate]") {
   Door door;
   door.seat_two();
-  CHECK(door.say(1, Leave{0, "told to"}).empty());
+  CHECK(door.deliver(1, Leave{0, "told to"}).empty());
   door.now += 600ms;
   CHECK(door.show(door.gate.on_closed(2, door.now)).empty());
   CHECK(door.hello(3, "b") == Lines{"3 <- alive"});
   door.durable();
   while (door.unwritten > 0) door.durable();
-  CHECK(door.gate.coordinator().runs().at("x").knows("b"));
-  CHECK_FALSE(door.gate.coordinator().runs().at("x").knows("a"));
+  CHECK(door.gate.coordinator().runs().at("x").has_node("b"));
+  CHECK_FALSE(door.gate.coordinator().runs().at("x").has_node("a"));
 }
 
 TEST_CASE("Gate: who says too much while nothing can be recorded is hung up on", "[gate]") {
   Door door;
   door.seat_two();
-  CHECK(door.say(1, Finished{0}).empty());
+  CHECK(door.deliver(1, Finished{0}).empty());
   door.now += 600ms;
   const std::string large(1 << 20, 'x');
   for (std::size_t i = 0; i < Gate::kHeldBytesMax / large.size(); ++i) {
     REQUIRE(door.show(door.gate.on_message(1, large, door.now)).empty());
   }
   CHECK(door.show(door.gate.on_message(2, large, door.now)) == Lines{"2 hang"});
-  CHECK(door.say(2, Heartbeat{0}) == Lines{"2 <- alive"});
+  CHECK(door.deliver(2, Heartbeat{0}) == Lines{"2 <- alive"});
 }
 
 }  // namespace

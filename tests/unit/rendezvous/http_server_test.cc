@@ -24,7 +24,7 @@ constexpr char kGetLast[] = "GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\
 struct Fixture {
   explicit Fixture(HttpOptions options = {}) {
     server = HttpServer::open(io, std::move(options), [this](auto method, auto target) {
-               asked.push_back(std::string(method) + " " + std::string(target));
+               requests.push_back(std::string(method) + " " + std::string(target));
                return reply;
              }).value();
   }
@@ -51,7 +51,7 @@ struct Fixture {
 
   boost::asio::io_context io{1};
   HttpReply reply{200, "a page\n"};
-  std::vector<std::string> asked;
+  std::vector<std::string> requests;
   std::unique_ptr<HttpServer> server;
 };
 
@@ -66,7 +66,7 @@ TEST_CASE("HTTP: a page is answered, and HEAD without its body", "[http]") {
   const std::string head = f.exchange("HEAD /x HTTP/1.1\r\nConnection: close\r\n\r\n");
   CHECK(head.find("Content-Length: 7\r\n") != std::string::npos);
   CHECK(head.ends_with("\r\n\r\n"));
-  CHECK(f.asked == std::vector<std::string>{"GET /last", "GET /x"});
+  CHECK(f.requests == std::vector<std::string>{"GET /last", "GET /x"});
   CHECK(f.exchange("GET / HTTP/1.0\r\n\r\n").ends_with("a page\n"));
 }
 
@@ -98,17 +98,17 @@ TEST_CASE("HTTP: a request for another machine is refused before it is a questio
   };
   CHECK(answer("Host: here:1\r\n") == "HTTP/1.1 200 OK");
   CHECK(answer("") == "HTTP/1.1 200 OK");
-  CHECK(f.asked.size() == 2);
+  CHECK(f.requests.size() == 2);
   CHECK(answer("Host: evil.example\r\n") == "HTTP/1.1 403 Forbidden");
   CHECK(answer("Host: here:1\r\nHost: evil.example\r\n") == "HTTP/1.1 403 Forbidden");
   CHECK(answer("hOST:\r\n") == "HTTP/1.1 403 Forbidden");
-  CHECK(f.asked.size() == 2);
+  CHECK(f.requests.size() == 2);
 }
 
 TEST_CASE("HTTP: requests sent at once are answered in order on one connection", "[http]") {
   Fixture f;
   const std::string answer = f.exchange(std::string(kGet) + kGet + kGetLast);
-  CHECK(f.asked == std::vector<std::string>{"GET /page", "GET /page", "GET /last"});
+  CHECK(f.requests == std::vector<std::string>{"GET /page", "GET /page", "GET /last"});
   std::size_t pages = 0;
   for (std::size_t at = 0; (at = answer.find("a page\n", at)) != std::string::npos; ++at) ++pages;
   CHECK(pages == 3);
@@ -119,7 +119,7 @@ TEST_CASE("HTTP: a connection is closed after so many requests", "[http]") {
   options.requests_max = 2;
   Fixture f(options);
   CHECK(f.exchange(std::string(kGet) + kGet + kGet).find("Connection: close") != std::string::npos);
-  CHECK(f.asked.size() == 2);
+  CHECK(f.requests.size() == 2);
 }
 
 TEST_CASE("HTTP: another method is the pages' business and is told what is allowed", "[http]") {
@@ -129,7 +129,7 @@ TEST_CASE("HTTP: another method is the pages' business and is told what is allow
       f.exchange("POST /x HTTP/1.1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
   CHECK(status_of(answer) == "HTTP/1.1 405 Method Not Allowed");
   CHECK(answer.find("Allow: GET, HEAD\r\n") != std::string::npos);
-  CHECK(f.asked == std::vector<std::string>{"POST /x"});
+  CHECK(f.requests == std::vector<std::string>{"POST /x"});
 }
 
 TEST_CASE("HTTP: what is too large or no HTTP at all gets a sentence and a hang-up", "[http]") {
@@ -150,7 +150,7 @@ TEST_CASE("HTTP: what is too large or no HTTP at all gets a sentence and a hang-
     CAPTURE(babble);
     CHECK(status_of(f.exchange(babble)) == "HTTP/1.1 400 Bad Request");
   }
-  CHECK(f.asked.empty());
+  CHECK(f.requests.empty());
 }
 
 TEST_CASE("HTTP: who is slow, silent or goes away is cut off, the others are served", "[http]") {
@@ -179,7 +179,7 @@ TEST_CASE("HTTP: who asks and does not read is cut off", "[http]") {
   f.reply.body = std::string(std::size_t{32} << 20, 'x');
   RawClient client(f.server->port());
   client.send(kGet);
-  CHECK(run_until(f.io, [&] { return !f.asked.empty(); }));
+  CHECK(run_until(f.io, [&] { return !f.requests.empty(); }));
   CHECK(run_until(f.io, [&] { return f.server->connection_count() == 0; }));
 }
 
@@ -207,7 +207,7 @@ TEST_CASE("HTTP: who is being answered gives way to nobody", "[http]") {
   f.reply.body = std::string(32 << 20, 'x');  // More than the kernel takes at once.
   RawClient slow(f.server->port());
   slow.send(kGetLast);
-  REQUIRE(run_until(f.io, [&] { return f.asked.size() == 1; }));
+  REQUIRE(run_until(f.io, [&] { return f.requests.size() == 1; }));
   RawClient second(f.server->port());
   CHECK(f.until_closed(second).empty());
   CHECK(f.until_closed(slow).ends_with("xxx"));

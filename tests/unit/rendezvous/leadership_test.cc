@@ -19,33 +19,33 @@ struct Daemon {
   Leadership leadership;
   TimePoint now{1h};
 
-  Lines hear(const LeadershipEvent& event) {
+  Lines receive(const LeadershipEvent& event) {
     Lines lines;
     for (const auto& action : leadership.step(event, now)) lines.push_back(to_string(action));
     return lines;
   }
   Lines wait(Milliseconds duration) {
     now += duration;
-    return hear(TimePassed{});
+    return receive(TimePassed{});
   }
   void win() {
-    hear(TimePassed{});
-    hear(LeaderSeen{false});
-    hear(LeaseGranted{7, 2000ms, now});
-    CHECK(hear(Campaigned{true, 42}) == Lines{"lead in term 42"});
+    receive(TimePassed{});
+    receive(LeaderSeen{false});
+    receive(LeaseGranted{7, 2000ms, now});
+    CHECK(receive(Campaigned{true, 42}) == Lines{"lead in term 42"});
   }
 };
 
 TEST_CASE("Leadership: who finds no leader asks for a lease, then for the key", "[etcd]") {
   Daemon daemon;
-  CHECK(daemon.hear(TimePassed{}) == Lines{"look for the leader"});
-  CHECK(daemon.hear(LeaderSeen{true}).empty());
+  CHECK(daemon.receive(TimePassed{}) == Lines{"look for the leader"});
+  CHECK(daemon.receive(LeaderSeen{true}).empty());
   CHECK(daemon.wait(199ms).empty());
   CHECK(daemon.wait(1ms) == Lines{"look for the leader"});
-  CHECK(daemon.hear(LeaderSeen{false}) == Lines{"ask for a lease"});
-  CHECK(daemon.hear(LeaseGranted{7, 2000ms, daemon.now}) == Lines{"campaign with lease 7"});
+  CHECK(daemon.receive(LeaderSeen{false}) == Lines{"ask for a lease"});
+  CHECK(daemon.receive(LeaseGranted{7, 2000ms, daemon.now}) == Lines{"campaign with lease 7"});
   CHECK_FALSE(daemon.leadership.may_decide(daemon.now));
-  CHECK(daemon.hear(Campaigned{false, 0}).empty());
+  CHECK(daemon.receive(Campaigned{false, 0}).empty());
   CHECK(daemon.wait(200ms) == Lines{"look for the leader"});
 }
 
@@ -57,11 +57,11 @@ TEST_CASE("Leadership: a leader renews each third and may decide until its lease
   CHECK(daemon.wait(666ms) == Lines{"renew lease 7"});
   const TimePoint sent = daemon.now;
   daemon.now += 500ms;  // The answer was long under way; the lease counts from the question.
-  CHECK(daemon.hear(LeaseRenewed{2000ms, sent}).empty());
+  CHECK(daemon.receive(LeaseRenewed{2000ms, sent}).empty());
   CHECK(daemon.leadership.may_decide(sent + 1999ms));
   CHECK_FALSE(daemon.leadership.may_decide(sent + 2000ms));
   daemon.now = sent + 2000ms;
-  CHECK(daemon.hear(TimePassed{}) == Lines{"step down: etcd has not renewed the lease in time"});
+  CHECK(daemon.receive(TimePassed{}) == Lines{"step down: etcd has not renewed the lease in time"});
   CHECK(daemon.wait(1h).empty());
   CHECK_FALSE(daemon.leadership.may_decide(daemon.now));
 }
@@ -72,7 +72,7 @@ TEST_CASE("Leadership: a renewal that comes too late is none", "[etcd]") {
   (void)daemon.wait(666ms);
   const TimePoint sent = daemon.now;
   daemon.now += 3s;  // This process was stopped.
-  CHECK(daemon.hear(LeaseRenewed{2000ms, sent}) ==
+  CHECK(daemon.receive(LeaseRenewed{2000ms, sent}) ==
         Lines{"step down: etcd has not renewed the lease in time"});
 }
 
@@ -80,44 +80,44 @@ TEST_CASE("Leadership: whoever is told to end gives its lease back, and never le
           "[etcd]") {
   Daemon daemon;
   daemon.win();
-  CHECK(daemon.hear(Resigned{}) == Lines{"release lease 7"});
+  CHECK(daemon.receive(Resigned{}) == Lines{"release lease 7"});
   CHECK_FALSE(daemon.leadership.may_decide(daemon.now));
   CHECK(daemon.wait(1h).empty());
-  CHECK(daemon.hear(Resigned{}).empty());
+  CHECK(daemon.receive(Resigned{}).empty());
 
   Daemon standby;
-  CHECK(standby.hear(TimePassed{}) == Lines{"look for the leader"});
-  CHECK(standby.hear(Resigned{}).empty());  // It has nothing to give back.
-  CHECK(standby.hear(LeaderSeen{false}).empty());
+  CHECK(standby.receive(TimePassed{}) == Lines{"look for the leader"});
+  CHECK(standby.receive(Resigned{}).empty());  // It has nothing to give back.
+  CHECK(standby.receive(LeaderSeen{false}).empty());
 }
 
 TEST_CASE("Leadership: without an answer it asks again, and steps down when fenced", "[etcd]") {
   Daemon daemon;
   daemon.win();
   CHECK(daemon.wait(667ms) == Lines{"renew lease 7"});
-  CHECK(daemon.hear(RequestFailed{}).empty());
+  CHECK(daemon.receive(RequestFailed{}).empty());
   CHECK(daemon.wait(100ms) == Lines{"renew lease 7"});
-  CHECK(daemon.hear(Fenced{}) == Lines{"step down: another daemon has taken over"});
+  CHECK(daemon.receive(Fenced{}) == Lines{"step down: another daemon has taken over"});
   Daemon other;
   other.win();
   (void)other.wait(667ms);
-  CHECK(other.hear(LeaseRenewed{0ms, other.now}) ==
+  CHECK(other.receive(LeaseRenewed{0ms, other.now}) ==
         Lines{"step down: the lease in etcd has expired"});
 }
 
 TEST_CASE("Leadership: a campaign without an answer may have been won, so its lease is released",
           "[etcd]") {
   Daemon daemon;
-  daemon.hear(TimePassed{});
-  daemon.hear(LeaderSeen{false});
-  CHECK(daemon.hear(RequestFailed{}).empty());  // No lease is known.
+  daemon.receive(TimePassed{});
+  daemon.receive(LeaderSeen{false});
+  CHECK(daemon.receive(RequestFailed{}).empty());  // No lease is known.
   CHECK(daemon.wait(100ms) == Lines{"look for the leader"});
-  daemon.hear(LeaderSeen{false});
-  daemon.hear(LeaseGranted{7, 2000ms, daemon.now});
-  CHECK(daemon.hear(RequestFailed{}) == Lines{"release lease 7"});
+  daemon.receive(LeaderSeen{false});
+  daemon.receive(LeaseGranted{7, 2000ms, daemon.now});
+  CHECK(daemon.receive(RequestFailed{}) == Lines{"release lease 7"});
   CHECK(daemon.wait(100ms) == Lines{"look for the leader"});
-  daemon.hear(LeaderSeen{false});
-  CHECK(daemon.hear(RequestFailed{}).empty());  // Once.
+  daemon.receive(LeaderSeen{false});
+  CHECK(daemon.receive(RequestFailed{}).empty());  // Once.
 }
 
 // etcd as far as an election and fenced writes go: one key under a lease, on a clock of its own.
@@ -138,7 +138,7 @@ struct FakeEtcd {
   }
   LeadershipEvent answer(const LeadershipAction& request, TimePoint sent, TimePoint now) {
     expire(now);
-    if (std::holds_alternative<LookForLeader>(request)) return LeaderSeen{leader.has_value()};
+    if (std::holds_alternative<FindLeader>(request)) return LeaderSeen{leader.has_value()};
     if (std::holds_alternative<GrantLease>(request)) {
       lease_ends[++leases] = now + 2s;
       return LeaseGranted{leases, 2000ms, sent};
@@ -207,7 +207,7 @@ class Election {
     REQUIRE(std::is_sorted(etcd_.written.begin(), etcd_.written.end()));
   }
 
-  void hear(int i, const LeadershipEvent& event) {
+  void receive(int i, const LeadershipEvent& event) {
     Peer& peer = peers_[i];
     for (const LeadershipAction& action : peer.leadership.step(event, now_)) {
       if (const auto* lead = std::get_if<Lead>(&action)) {
@@ -227,7 +227,7 @@ class Election {
   void request(int i, const LeadershipAction& action) {
     const auto deliver = [this, i, life = peers_[i].life](const LeadershipEvent& event) {
       when_awake(i, [this, i, life, event] {
-        if (peers_[i].life == life) hear(i, event);
+        if (peers_[i].life == life) receive(i, event);
       });
     };
     if (const auto* release = std::get_if<ReleaseLease>(&action)) {  // Nobody waits for its answer.
@@ -256,7 +256,7 @@ class Election {
       after(latency() * 3, [this, i, life, term = peers_[i].term] {
         const bool taken = etcd_.write(term, now_);
         when_awake(i, [=, this] {
-          if (!taken && peers_[i].life == life) hear(i, Fenced{});
+          if (!taken && peers_[i].life == life) receive(i, Fenced{});
         });
       });
     }
@@ -267,7 +267,7 @@ class Election {
     if (random_() % 100 == 0) peers_[i].stopped_until = now_ + Milliseconds(random_() % 8000);
     if (random_() % 100 == 0) peers_[i].cut_until = now_ + Milliseconds(random_() % 8000);
     when_awake(i, [=, this] {
-      if (peers_[i].leadership.deadline() <= now_) hear(i, TimePassed{});
+      if (peers_[i].leadership.deadline() <= now_) receive(i, TimePassed{});
     });
     after(Milliseconds(5 + random_() % 20), [=, this] { wake(i); });
   }

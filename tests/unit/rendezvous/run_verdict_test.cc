@@ -24,7 +24,7 @@ struct OneNode {
   Run run;
   TimePoint now{std::chrono::hours(1)};
 
-  DaemonMessage says(decltype(RunEvent::what) what) {
+  DaemonMessage message_of(decltype(RunEvent::what) what) {
     const auto actions = run.step({"a", std::move(what)}, now += 1ms);
     run.check_invariants();
     // What it remembers survives the daemon.
@@ -38,21 +38,21 @@ struct OneNode {
     join.offer.local_world_size = 2;
     join.offer.config.max_restarts = max_restarts;
     join.after_round = after_round;
-    return says(join);
+    return message_of(join);
   }
 };
 
 TEST_CASE("Run: the full account of a failure replaces the first word of it", "[run]") {
   OneNode node;
   node.joins(-1);
-  node.says(Failed{0, death(1, 7)});
+  node.message_of(Failed{0, death(1, 7)});
   node.joins(0);
-  const auto stop = std::get<StopRound>(node.says(Failed{1, death(1, 8)}));
+  const auto stop = std::get<StopRound>(node.message_of(Failed{1, death(1, 8)}));
   CHECK(stop.final);
   CHECK(stop.restart == 0);
   WorkerDeath account = death(1, 8, Fault::kException);
   account.detail = "loss is NaN";
-  const auto end = std::get<EndRun>(node.says(Stopped{1, {account}}));
+  const auto end = std::get<EndRun>(node.message_of(Stopped{1, {account}}));
   CHECK(end.verdict.first_cause->detail == "loss is NaN");
   CHECK(end.verdict.first_cause->fault == Fault::kException);
   CHECK(end.verdict.text.find("each time") == std::string::npos);  // 7, and then 8.
@@ -61,13 +61,13 @@ TEST_CASE("Run: the full account of a failure replaces the first word of it", "[
 TEST_CASE("Run: a restart says its number, and failures that are alike are recognised", "[run]") {
   OneNode node;
   node.joins(-1);
-  const auto stop = std::get<StopRound>(node.says(Failed{0, death(1, 7, Fault::kExit)}));
+  const auto stop = std::get<StopRound>(node.message_of(Failed{0, death(1, 7, Fault::kExit)}));
   CHECK_FALSE(stop.final);
   CHECK(stop.restart == 1);
   CHECK(stop.max_restarts == 1);
   node.joins(0);
-  node.says(Failed{1, death(1, 7, Fault::kExit)});
-  const auto end = std::get<EndRun>(node.says(Stopped{1, {death(1, 7, Fault::kExit)}}));
+  node.message_of(Failed{1, death(1, 7, Fault::kExit)});
+  const auto end = std::get<EndRun>(node.message_of(Stopped{1, {death(1, 7, Fault::kExit)}}));
   CHECK(end.verdict.text.find("the same error each time") != std::string::npos);
 }
 
@@ -76,10 +76,10 @@ TEST_CASE("Run: while a cause is lacking the nodes wait for those that leave", "
   node.joins(-1, 0);
   WorkerDeath victim = death(0, 1, Fault::kPeerLost);
   victim.blames = 1;
-  CHECK(std::get<StopRound>(node.says(Failed{0, victim})).awaits_cause);
-  CHECK(std::get<StopRound>(node.says(Heartbeat{0})).awaits_cause);
+  CHECK(std::get<StopRound>(node.message_of(Failed{0, victim})).awaits_cause);
+  CHECK(std::get<StopRound>(node.message_of(Heartbeat{0})).awaits_cause);
   const auto judged = [&](const Stopped& stopped) {
-    return std::get<EndRun>(node.says(stopped)).verdict;
+    return std::get<EndRun>(node.message_of(stopped)).verdict;
   };
   WorkerDeath whole = victim;
   whole.detail = "rank 1 on a has left the job";
@@ -97,14 +97,14 @@ TEST_CASE("Run: while a cause is lacking the nodes wait for those that leave", "
   }
   SECTION("or another failure is reported") {
     CHECK(node.run.step({"a", Failed{0, death(1, 3)}}, node.now).empty());
-    CHECK_FALSE(std::get<StopRound>(node.says(Heartbeat{0})).awaits_cause);
+    CHECK_FALSE(std::get<StopRound>(node.message_of(Heartbeat{0})).awaits_cause);
   }
 }
 
 TEST_CASE("Run: nobody waits where the first to fail is no victim", "[run]") {
   OneNode node;
   node.joins(-1, 0);
-  CHECK_FALSE(std::get<StopRound>(node.says(Failed{0, death(0, 1)})).awaits_cause);
+  CHECK_FALSE(std::get<StopRound>(node.message_of(Failed{0, death(0, 1)})).awaits_cause);
 }
 
 WorkerDeath death_at(const std::string& work, bool can_skip = false) {
@@ -118,12 +118,12 @@ TEST_CASE("Run: what has ended two processes ends the run, restarts left or not"
   OneNode node;
   node.joins(-1, 9);
   const std::string work = "step 7, shard 3: sample 5";
-  CHECK_FALSE(std::get<StopRound>(node.says(Failed{0, death_at(work)})).final);
+  CHECK_FALSE(std::get<StopRound>(node.message_of(Failed{0, death_at(work)})).final);
   node.joins(0, 9);
-  CHECK_FALSE(std::get<StopRound>(node.says(Failed{1, death_at("step 7, shard 4")})).final);
+  CHECK_FALSE(std::get<StopRound>(node.message_of(Failed{1, death_at("step 7, shard 4")})).final);
   node.joins(1, 9);
-  CHECK(std::get<StopRound>(node.says(Failed{2, death_at(work)})).final);
-  const auto end = std::get<EndRun>(node.says(Stopped{2, {death_at(work)}}));
+  CHECK(std::get<StopRound>(node.message_of(Failed{2, death_at(work)})).final);
+  const auto end = std::get<EndRun>(node.message_of(Stopped{2, {death_at(work)}}));
   CHECK(end.verdict.text.find("It computed step 7, shard 3: sample 5. The same") !=
         std::string::npos);
 }
@@ -131,28 +131,29 @@ TEST_CASE("Run: what has ended two processes ends the run, restarts left or not"
 TEST_CASE("Run: what has ended two processes is skipped if their job can do without it", "[run]") {
   OneNode node;
   CHECK(std::get<Assign>(node.joins(-1, 9)).seat.skip.empty());
-  node.says(Failed{0, death_at("step 7, shard 3: sample 5", true)});
+  node.message_of(Failed{0, death_at("step 7, shard 3: sample 5", true)});
   CHECK(std::get<Assign>(node.joins(0, 9)).seat.skip.empty());
   const auto stop =
-      std::get<StopRound>(node.says(Failed{1, death_at("step 7, shard 3: sample 5", true)}));
+      std::get<StopRound>(node.message_of(Failed{1, death_at("step 7, shard 3: sample 5", true)}));
   CHECK_FALSE(stop.final);
   CHECK(stop.reason.find("; skipping step 7, shard 3: sample 5") != std::string::npos);
   const std::vector<std::string> skipped{"step 7, shard 3"};
   CHECK(std::get<Assign>(node.joins(1, 9)).seat.skip == skipped);
   // A third process that had begun it changes nothing.
-  node.says(Failed{2, death_at("step 7, shard 3: sample 5", true)});
+  node.message_of(Failed{2, death_at("step 7, shard 3: sample 5", true)});
   CHECK(std::get<Assign>(node.joins(2, 9)).seat.skip == skipped);
 }
 
 TEST_CASE("Run: who had ended well is known to the verdict", "[run]") {
   OneNode node;
   node.joins(-1);
-  node.says(Failed{0, death(1, 7)});
+  node.message_of(Failed{0, death(1, 7)});
   node.joins(0);
   WorkerDeath victim = death(1, 97, Fault::kPeerLost);
   victim.blames = 0;
-  node.says(Failed{1, victim});
-  const auto end = std::get<EndRun>(node.says(Stopped{1, {victim}, {death(0, 0), death(0, 0)}}));
+  node.message_of(Failed{1, victim});
+  const auto end =
+      std::get<EndRun>(node.message_of(Stopped{1, {victim}, {death(0, 0), death(0, 0)}}));
   CHECK(end.verdict.first_cause->rank == 0);
   CHECK(end.verdict.first_cause->fault == Fault::kLeftEarly);
   CHECK(end.verdict.exit_code == 97);
@@ -161,12 +162,12 @@ TEST_CASE("Run: who had ended well is known to the verdict", "[run]") {
 TEST_CASE("Run: a node that a spare could replace is told so", "[run]") {
   OneNode node;
   node.joins(-1);
-  CHECK_FALSE(std::get<Alive>(node.says(Heartbeat{0})).replaceable);
+  CHECK_FALSE(std::get<Alive>(node.message_of(Heartbeat{0})).replaceable);
   Join spare;
   spare.offer.host = "b";
   spare.offer.config.max_restarts = 1;
   (void)node.run.step({"b", spare}, node.now);
-  CHECK(std::get<Alive>(node.says(Heartbeat{0})).replaceable);
+  CHECK(std::get<Alive>(node.message_of(Heartbeat{0})).replaceable);
 }
 
 }  // namespace

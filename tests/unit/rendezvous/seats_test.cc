@@ -60,10 +60,10 @@ TEST_CASE("Seats: every order is a permutation that honours told ranks", "[seats
     auto order = order_nodes(candidates);
     REQUIRE(order.size() == n);
     for (std::size_t place = 0; place < n; ++place) {
-      const auto told = std::count_if(offers.begin(), offers.end(), [&](const NodeOffer& o) {
+      const auto with_rank = std::count_if(offers.begin(), offers.end(), [&](const NodeOffer& o) {
         return o.node_rank == static_cast<int>(place);
       });
-      if (told > 0) CHECK(offers[order[place]].node_rank == static_cast<int>(place));
+      if (with_rank > 0) CHECK(offers[order[place]].node_rank == static_cast<int>(place));
     }
     std::sort(order.begin(), order.end());
     for (std::size_t i = 0; i < n; ++i) CHECK(order[i] == i);

@@ -55,9 +55,9 @@ class FakeLog : public RecordLog {
 class Node {
  public:
   Node(std::uint16_t port, std::string id) : client_(port), id_(std::move(id)) {
-    say(Hello{.run_id = "job", .node = id_});
+    deliver(Hello{.run_id = "job", .node = id_});
   }
-  void say(const AgentMessage& message) {
+  void deliver(const AgentMessage& message) {
     std::string bytes;
     append_frame(bytes, encode(message));
     client_.send(bytes);
@@ -66,41 +66,41 @@ class Node {
     NodeOffer offer;
     offer.host = id_;
     offer.config.nnodes_min = offer.config.nnodes_max = nnodes;
-    say(Join{offer, -1});
+    deliver(Join{offer, -1});
   }
   template <class Message>
-  const Message* told() {
-    hear();
-    for (const DaemonMessage& message : heard_) {
+  const Message* got() {
+    receive();
+    for (const DaemonMessage& message : received_) {
       if (const auto* found = std::get_if<Message>(&message)) return found;
     }
     return nullptr;
   }
   template <class Message>
-  std::size_t times_told() {
-    hear();
+  std::size_t times_sent() {
+    receive();
     return static_cast<std::size_t>(std::count_if(
-        heard_.begin(), heard_.end(),
+        received_.begin(), received_.end(),
         [](const auto& message) { return std::holds_alternative<Message>(message); }));
   }
   bool hung_up() {
-    hear();
+    receive();
     return client_.closed;
   }
 
  private:
-  void hear() {
+  void receive() {
     client_.poll();
     frames_.feed(std::exchange(client_.received, ""));
     for (auto body = frames_.next(); body && *body; body = frames_.next()) {
-      heard_.push_back(decode_daemon_message(**body).value());
+      received_.push_back(decode_daemon_message(**body).value());
     }
   }
 
   test::RawClient client_;
   std::string id_;
   FrameReader frames_;
-  std::vector<DaemonMessage> heard_;
+  std::vector<DaemonMessage> received_;
 };
 
 struct Daemon {
@@ -118,7 +118,7 @@ struct Daemon {
   // Two nodes with their seats.
   void seat(Node& a, Node& b) {
     a.join(2), b.join(2);
-    REQUIRE(until([&] { return a.told<Assign>() && b.told<Assign>(); }));
+    REQUIRE(until([&] { return a.got<Assign>() && b.got<Assign>(); }));
   }
 
   boost::asio::io_context io;
@@ -135,13 +135,13 @@ TEST_CASE("Server: told to shut down, it tells every node the verdict and waits 
   daemon.seat(*a, *b);
   daemon.server->shut_down(15);
   CHECK(daemon.server->ending());
-  REQUIRE(daemon.until([&] { return a->told<StopRound>() && b->told<StopRound>(); }));
-  CHECK(a->told<EndRun>() == nullptr);  // Not before all workers are gone.
-  a->say(Stopped{a->told<StopRound>()->round, {}});
-  b->say(Stopped{b->told<StopRound>()->round, {}});
-  REQUIRE(daemon.until([&] { return a->told<EndRun>() && b->told<EndRun>(); }));
-  CHECK(a->told<EndRun>()->verdict.exit_code == 143);
-  CHECK(a->told<EndRun>()->verdict == b->told<EndRun>()->verdict);
+  REQUIRE(daemon.until([&] { return a->got<StopRound>() && b->got<StopRound>(); }));
+  CHECK(a->got<EndRun>() == nullptr);  // Not before all workers are gone.
+  a->deliver(Stopped{a->got<StopRound>()->round, {}});
+  b->deliver(Stopped{b->got<StopRound>()->round, {}});
+  REQUIRE(daemon.until([&] { return a->got<EndRun>() && b->got<EndRun>(); }));
+  CHECK(a->got<EndRun>()->verdict.exit_code == 143);
+  CHECK(a->got<EndRun>()->verdict == b->got<EndRun>()->verdict);
   CHECK(daemon.over == 0);
   a.reset(), b.reset();
   REQUIRE(daemon.until([&] { return daemon.over > 0; }));
@@ -160,7 +160,7 @@ TEST_CASE("Server: told to shut down while nothing can be recorded, it ends no r
   CHECK(daemon.log.left);
   CHECK(daemon.log.written == before);
   daemon.io.poll();
-  CHECK(a.told<EndRun>() == nullptr);
+  CHECK(a.got<EndRun>() == nullptr);
 }
 
 TEST_CASE("Server: told to shut down while the log stalls, it decides nothing more", "[server]") {
@@ -168,18 +168,18 @@ TEST_CASE("Server: told to shut down while the log stalls, it decides nothing mo
   Node a(daemon.server->port(), "a"), b(daemon.server->port(), "b");
   daemon.seat(a, b);
   daemon.log.at_once = false;
-  a.say(Finished{.round = a.told<Assign>()->seat.round});
+  a.deliver(Finished{.round = a.got<Assign>()->seat.round});
   // A heartbeat is answered at once only by a gate that stalls: else it waits behind the record.
-  const std::size_t alive = b.times_told<Alive>();
+  const std::size_t alive = b.times_sent<Alive>();
   REQUIRE(daemon.until([&] {
-    b.say(Heartbeat{.round = b.told<Assign>()->seat.round});
-    return b.times_told<Alive>() > alive;
+    b.deliver(Heartbeat{.round = b.got<Assign>()->seat.round});
+    return b.times_sent<Alive>() > alive;
   }));
   const std::string before = daemon.log.written;
   daemon.server->shut_down(15);
   CHECK(daemon.over == 1);
   CHECK(daemon.log.written == before);
-  CHECK(a.told<EndRun>() == nullptr);
+  CHECK(a.got<EndRun>() == nullptr);
   // The record that was under way becomes durable after all: too late for anybody to hear of it.
   for (auto& done : std::exchange(daemon.log.pending, {})) done();
   CHECK(daemon.over == 1);
@@ -196,8 +196,8 @@ TEST_CASE("Server: leaving hangs up on everybody and ends no run", "[server]") {
   CHECK(daemon.over == 1);
   CHECK(daemon.log.left);
   CHECK(daemon.log.written == before);  // Nobody is counted as lost.
-  CHECK(a.told<EndRun>() == nullptr);
-  CHECK(a.told<StopRound>() == nullptr);
+  CHECK(a.got<EndRun>() == nullptr);
+  CHECK(a.got<StopRound>() == nullptr);
   CHECK_FALSE(test::RawClient(port).connected);
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("Server: leaving does not wait for a record that is not durable yet", 
   REQUIRE(daemon.until([&] { return !daemon.log.pending.empty(); }));
   daemon.server->leave();
   CHECK(daemon.over == 1);
-  CHECK(a.told<Assign>() == nullptr);
+  CHECK(a.got<Assign>() == nullptr);
 }
 
 TEST_CASE("Server: a daemon that may decide nothing any more hears nothing", "[server]") {
@@ -219,13 +219,13 @@ TEST_CASE("Server: a daemon that may decide nothing any more hears nothing", "[s
   const std::string before = daemon.log.written;
   const std::size_t links = daemon.server->listener().link_count();
   daemon.log.may_decide = false;
-  a.say(Failed{a.told<Assign>()->seat.round, {.rank = 0, .exit_code = 7}});
+  a.deliver(Failed{a.got<Assign>()->seat.round, {.rank = 0, .exit_code = 7}});
   auto other = std::make_unique<Node>(daemon.server->port(), "c");  // What was sent is read then.
   REQUIRE(daemon.until([&] { return daemon.server->listener().link_count() == links + 1; }));
   other.reset();
   REQUIRE(daemon.until([&] { return daemon.server->listener().link_count() == links; }));
   CHECK(daemon.log.written == before);
-  CHECK(b.told<StopRound>() == nullptr);
+  CHECK(b.got<StopRound>() == nullptr);
 }
 
 // As a daemon finds it that is started so much later.
@@ -270,10 +270,10 @@ TEST_CASE("Server: with end_when_over it ends after the last node of the last ru
   Daemon daemon(/*end_when_over=*/true);
   auto a = std::make_unique<Node>(daemon.server->port(), "a");
   a->join(1);
-  REQUIRE(daemon.until([&] { return a->told<Assign>(); }));
-  a->say(Finished{.round = a->told<Assign>()->seat.round});
-  REQUIRE(daemon.until([&] { return a->told<EndRun>(); }));
-  CHECK(a->told<EndRun>()->verdict.kind == Verdict::Kind::kSuccess);
+  REQUIRE(daemon.until([&] { return a->got<Assign>(); }));
+  a->deliver(Finished{.round = a->got<Assign>()->seat.round});
+  REQUIRE(daemon.until([&] { return a->got<EndRun>(); }));
+  CHECK(a->got<EndRun>()->verdict.kind == Verdict::Kind::kSuccess);
   CHECK(daemon.over == 0);
   a.reset();
   CHECK(daemon.until([&] { return daemon.over > 0; }));
@@ -289,7 +289,7 @@ TEST_CASE("Server: a snapshot is taken when the log wants one, and a lost node i
   daemon.log.wants_snapshot = true;
   const std::string before = daemon.log.written;
   b.reset();
-  REQUIRE(daemon.until([&] { return a.told<StopRound>(); }));
+  REQUIRE(daemon.until([&] { return a.got<StopRound>(); }));
   CHECK(daemon.log.written != before);
   CHECK(daemon.log.snapshots == 1);
 }

@@ -27,7 +27,7 @@ struct ServiceManager {
     ::setenv("NOTIFY_SOCKET", ("@" + name).c_str(), 1);
   }
 
-  std::string heard() const {
+  std::string received() const {
     std::array<char, 256> text{};
     const ssize_t size = ::recv(fd.get(), text.data(), text.size(), MSG_DONTWAIT);
     return size < 0 ? "nothing" : std::string(text.data(), static_cast<std::size_t>(size));
@@ -44,15 +44,15 @@ TEST_CASE("Service notifier: what it says arrives, and nobody below inherits the
   const auto notifier = ServiceNotifier::from_environment();
   CHECK(std::getenv("NOTIFY_SOCKET") == nullptr);
   CHECK(notifier.watchdog() == Milliseconds(30'000));
-  notifier.say("READY=1");
-  CHECK(manager.heard() == "READY=1");
+  notifier.send("READY=1");
+  CHECK(manager.received() == "READY=1");
 }
 
 TEST_CASE("Service notifier: where nobody asked, nothing is said", "[service]") {
   ::setenv("WATCHDOG_USEC", "soon", 1);
   const auto notifier = ServiceNotifier::from_environment();
   CHECK_FALSE(notifier.watchdog().has_value());
-  notifier.say("READY=1");
+  notifier.send("READY=1");
   ::setenv("WATCHDOG_USEC", "1000", 1);
   ::setenv("WATCHDOG_PID", "1", 1);  // Meant for another process.
   CHECK_FALSE(ServiceNotifier::from_environment().watchdog().has_value());

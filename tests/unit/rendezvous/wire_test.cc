@@ -88,13 +88,13 @@ TEST_CASE("Wire: what is said of workers that stay travels, and is not expected"
   CHECK(slots.parked == 1);
   CHECK(slots.fallen == 3);
   CHECK(slots.respawned == 2);
-  StopRound said{3, "why"};
-  said.keep = said.planned = true;
-  const auto stop = decode_daemon_message(encode(DaemonMessage(said))).value();
-  CHECK(std::get<StopRound>(stop) == said);
-  said.awaits_cause = true;
-  said.lost_steps = std::int64_t{1} << 40;
-  CHECK(std::get<StopRound>(decode_daemon_message(encode(said)).value()) == said);
+  StopRound order{3, "why"};
+  order.keep = order.planned = true;
+  const auto stop = decode_daemon_message(encode(DaemonMessage(order))).value();
+  CHECK(std::get<StopRound>(stop) == order);
+  order.awaits_cause = true;
+  order.lost_steps = std::int64_t{1} << 40;
+  CHECK(std::get<StopRound>(decode_daemon_message(encode(order)).value()) == order);
   const auto alive = decode_daemon_message(encode(daemon_messages().back())).value();
   CHECK(std::get<Alive>(alive).keeps);
   const auto respawn = decode_daemon_message(encode(daemon_messages()[6])).value();
@@ -153,7 +153,7 @@ TEST_CASE("Wire: every counter that has a metric travels", "[wire]") {
   SyncIncrease sync{.late = {{.rank = 5}}};
   auto number = [next = std::uint64_t{100}](auto& counts) mutable {
     for (std::size_t i = 0; i < counts.kSize; ++i) {
-      if (counts.kRows[i].is_told()) counts.values[i] = ++next;
+      if (counts.kRows[i].is_exported()) counts.values[i] = ++next;
     }
   };
   number(sync.sums), number(sync.late[0].counts);

@@ -21,8 +21,8 @@ struct Pair {
     ours.reset(fds[0]);
     theirs.reset(fds[1]);
   }
-  void say() const { REQUIRE(::send(theirs.get(), "x", 1, 0) == 1); }
-  bool hear() const {
+  void write() const { REQUIRE(::send(theirs.get(), "x", 1, 0) == 1); }
+  bool receive() const {
     char byte;
     return ::recv(ours.get(), &byte, 1, 0) == 1;
   }
@@ -30,16 +30,16 @@ struct Pair {
   UniqueFd ours, theirs;
 };
 
-struct Told {
+struct Readiness {
   int fd;
   std::uint32_t events;
-  bool operator==(const Told&) const = default;
+  bool operator==(const Readiness&) const = default;
 };
 
 struct Fixture {
   void poll() {
     set.report([this](int fd, std::uint32_t events) {
-      told.push_back({fd, events});
+      reported.push_back({fd, events});
       if (react) react(fd);
     });
   }
@@ -49,7 +49,7 @@ struct Fixture {
   }
 
   ReadySockets set = ReadySockets::make().value();
-  std::vector<Told> told;
+  std::vector<Readiness> reported;
   std::function<void(int)> react;
 };
 
@@ -58,36 +58,37 @@ TEST_CASE("Ready sockets: a socket is told of again until it has been read", "[s
   const Pair pair;
   REQUIRE(f.set.add(pair.ours.get(), ReadySockets::kReadable).has_value());
   f.poll();
-  CHECK(f.told.empty());
+  CHECK(f.reported.empty());
   CHECK_FALSE(f.is_ready());
-  pair.say();
+  pair.write();
   CHECK(f.is_ready());
   f.poll();
   f.poll();
-  CHECK(f.told.size() >= 2);
-  CHECK(f.told[0] == Told{pair.ours.get(), ReadySockets::kReadable});
-  f.react = [&](int) { CHECK(pair.hear()); };
+  CHECK(f.reported.size() >= 2);
+  CHECK(f.reported[0] == Readiness{pair.ours.get(), ReadySockets::kReadable});
+  f.react = [&](int) { CHECK(pair.receive()); };
   f.poll();
-  const std::size_t before = f.told.size();
+  const std::size_t before = f.reported.size();
   f.poll();
-  CHECK(f.told.size() == before);
+  CHECK(f.reported.size() == before);
 }
 
 TEST_CASE("Ready sockets: only what is waited for is told", "[store]") {
   Fixture f;
   const Pair pair;
   REQUIRE(f.set.add(pair.ours.get(), ReadySockets::kWritable).has_value());
-  pair.say();
+  pair.write();
   f.poll();
-  CHECK(f.told.front() == Told{pair.ours.get(), ReadySockets::kWritable});
+  CHECK(f.reported.front() == Readiness{pair.ours.get(), ReadySockets::kWritable});
   f.set.change(pair.ours.get(), ReadySockets::kNothing);
-  f.told.clear();
+  f.reported.clear();
   f.poll();
-  CHECK(f.told.empty());
+  CHECK(f.reported.empty());
   f.set.change(pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable);
   f.react = [&](int) { f.set.stop(); };
   f.poll();
-  CHECK(f.told.front() == Told{pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable});
+  CHECK(f.reported.front() ==
+        Readiness{pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable});
 }
 
 TEST_CASE("Ready sockets: a peer that is gone is told as both", "[store]") {
@@ -97,8 +98,8 @@ TEST_CASE("Ready sockets: a peer that is gone is told as both", "[store]") {
   pair.theirs.reset();
   f.react = [&](int) { f.set.stop(); };
   f.poll();
-  CHECK(f.told ==
-        std::vector<Told>{{pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable}});
+  CHECK(f.reported == std::vector<Readiness>{
+                          {pair.ours.get(), ReadySockets::kReadable | ReadySockets::kWritable}});
 }
 
 TEST_CASE("Ready sockets: after stop() nobody is told of, not even of the same round", "[store]") {
@@ -106,11 +107,11 @@ TEST_CASE("Ready sockets: after stop() nobody is told of, not even of the same r
   const Pair one, two;
   for (const Pair* pair : {&one, &two}) {
     REQUIRE(f.set.add(pair->ours.get(), ReadySockets::kReadable).has_value());
-    pair->say();
+    pair->write();
   }
   f.react = [&](int) { f.set.stop(); };
   f.poll();
-  CHECK(f.told.size() == 1);
+  CHECK(f.reported.size() == 1);
 }
 
 TEST_CASE("Ready sockets: one that is removed is not reported, whoever else holds it", "[store]") {
@@ -130,10 +131,10 @@ TEST_CASE("Ready sockets: busy sockets leave others of the loop their turn", "[s
   const Pair one, two;
   for (const Pair* pair : {&one, &two}) {
     REQUIRE(f.set.add(pair->ours.get(), ReadySockets::kReadable).has_value());
-    pair->say();  // Never read.
+    pair->write();  // Never read.
   }
   f.poll();  // Comes to an end.
-  CHECK(f.told.size() > 2);
+  CHECK(f.reported.size() > 2);
   CHECK(f.is_ready());
 }
 

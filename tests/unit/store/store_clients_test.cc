@@ -31,7 +31,7 @@ struct Fixture {
     pollfd entry{clients->descriptor(), POLLIN, 0};
     return ::poll(&entry, 1, 0) == 1;
   }
-  std::string ask(const UniqueFd& peer, const std::string& request) const {
+  std::string query(const UniqueFd& peer, const std::string& request) const {
     REQUIRE(::send(peer.get(), request.data(), request.size(), MSG_NOSIGNAL) ==
             static_cast<ssize_t>(request.size()));
     clients->serve();
@@ -51,7 +51,7 @@ TEST_CASE(
   Fixture f;
   UniqueFd of_a_child;
   UniqueFd peer = f.connect(&of_a_child);
-  CHECK(f.ask(peer, StoreRequests::validate() + StoreRequests().key_count()) == test::i64(0));
+  CHECK(f.query(peer, StoreRequests::validate() + StoreRequests().key_count()) == test::i64(0));
   peer.reset();
   CHECK(f.has_work());
   f.clients->serve();
@@ -67,7 +67,7 @@ TEST_CASE("Store clients: one beyond the limit is refused, and why one was dropp
   CHECK(f.taken);
   const UniqueFd second = f.connect();
   CHECK_FALSE(f.taken);
-  CHECK(f.ask(first, StoreRequests::validate() + test::u8(99)).empty());
+  CHECK(f.query(first, StoreRequests::validate() + test::u8(99)).empty());
   CHECK(f.complaints ==
         std::vector<std::string>{"refused peer, for there are already 1 connections",
                                  "closed the connection of peer: reading a store request with "

@@ -95,7 +95,7 @@ class Conversation {
   explicit Conversation(unsigned seed) : random_(seed) {
     for (int client = 0; client < kClients; ++client) {
       store_.open(client);
-      if (is_new(client)) say(client, StoreRequests::validate());
+      if (is_new(client)) send(client, StoreRequests::validate());
     }
   }
 
@@ -123,7 +123,7 @@ class Conversation {
   }
 
   // In one piece or in two.
-  void say(int client, const std::string& request) {
+  void send(int client, const std::string& request) {
     std::vector<StoreReply> replies;
     const std::size_t cut = random_() % (request.size() + 1);
     for (const std::string& part : {request.substr(0, cut), request.substr(cut)}) {
@@ -147,7 +147,7 @@ void Conversation::common_request(int client, int choice) {
   const Strings list = keys();
   std::string& out = model_.answers[client];
   switch (choice) {
-    case 0: return model_.set(k, v), say(client, to.set(k, v));
+    case 0: return model_.set(k, v), send(client, to.set(k, v));
     case 1: {
       const bool missing = !model_.values.contains(k);
       if (missing ? v.empty() : model_.values[k] == v) {
@@ -156,23 +156,24 @@ void Conversation::common_request(int client, int choice) {
       } else {
         out += text(missing ? v : model_.values[k]);
       }
-      return say(client, to.compare_set(k, v, w));
+      return send(client, to.compare_set(k, v, w));
     }
     case 2:
-      return out += text(model_.values.contains(k) ? model_.values[k] : ""), say(client, to.get(k));
-    case 3: return out += i64(model_.add(n, 7)), say(client, to.add(n, 7));
+      return out += text(model_.values.contains(k) ? model_.values[k] : ""),
+             send(client, to.get(k));
+    case 3: return out += i64(model_.add(n, 7)), send(client, to.add(n, 7));
     case 4: {
       bool all = true;
       for (const std::string& each : list) all &= model_.values.contains(each);
-      return out += u8(all ? 0 : 1), say(client, to.check(list));
+      return out += u8(all ? 0 : 1), send(client, to.check(list));
     }
-    case 5: return model_.wait(client, list), say(client, to.wait(list));
+    case 5: return model_.wait(client, list), send(client, to.wait(list));
     case 6:
       out += i64(static_cast<std::int64_t>(model_.values.size()));
-      return say(client, to.key_count());
+      return send(client, to.key_count());
     default:
       return out += i64(static_cast<std::int64_t>(model_.values.erase(k))),
-             say(client, to.remove(k));
+             send(client, to.remove(k));
   }
 }
 
@@ -180,27 +181,27 @@ void Conversation::new_request(int client, int choice) {
   const std::string k = key(), n = number_key(), v = value(), q = queue();
   std::string& out = model_.answers[client];
   switch (choice) {
-    case 8: return model_.set(k, model_.values[k] + v), say(client, StoreRequests::append(k, v));
+    case 8: return model_.set(k, model_.values[k] + v), send(client, StoreRequests::append(k, v));
     case 9: {
       const Strings list = keys();
       for (const std::string& each : list) {
         out += text(model_.values.contains(each) ? model_.values[each] : "");
       }
-      return say(client, StoreRequests::multi_get(list));
+      return send(client, StoreRequests::multi_get(list));
     }
     case 10:
       model_.set(k, v);
       model_.set(n, "1");
-      return say(client, StoreRequests::multi_set({{k, v}, {n, "1"}}));
-    case 11: return out += u8(1), say(client, StoreRequests::cancel_wait());
-    case 12: return model_.queues[q].push_back(v), say(client, StoreRequests::queue_push(q, v));
-    case 13: return out += model_.pop(q), say(client, StoreRequests::queue_pop(q));
+      return send(client, StoreRequests::multi_set({{k, v}, {n, "1"}}));
+    case 11: return out += u8(1), send(client, StoreRequests::cancel_wait());
+    case 12: return model_.queues[q].push_back(v), send(client, StoreRequests::queue_push(q, v));
+    case 13: return out += model_.pop(q), send(client, StoreRequests::queue_pop(q));
     case 14: {
       const std::size_t length = model_.queues.contains(q) ? model_.queues[q].size() : 0;
       return out += i64(static_cast<std::int64_t>(length)),
-             say(client, StoreRequests::queue_length(q));
+             send(client, StoreRequests::queue_length(q));
     }
-    default: return model_.barrier(client, n, 15), say(client, StoreRequests::barrier(n, 15));
+    default: return model_.barrier(client, n, 15), send(client, StoreRequests::barrier(n, 15));
   }
 }
 

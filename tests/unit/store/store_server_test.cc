@@ -36,15 +36,15 @@ struct Fixture {
   void expect(RawClient& client, const std::string& request, const std::string& answer) {
     client.received.clear();
     REQUIRE(client.send(request));
-    expect_told(client, answer);
+    expect_answer(client, answer);
   }
 
-  void expect_told(RawClient& client, const std::string& answer) {
-    const bool told = run_until(io, [&] {
+  void expect_answer(RawClient& client, const std::string& answer) {
+    const bool arrived = run_until(io, [&] {
       client.poll();
       return client.closed || client.received.size() >= answer.size();
     });
-    CHECK(told);
+    CHECK(arrived);
     CHECK(test::hex(client.received) == test::hex(answer));
   }
 
@@ -68,7 +68,7 @@ TEST_CASE("Store server: serves clients of both dialects", "[store]") {
   f.expect(old, StoreRequests(false).get("/k"), text("v1"));
   f.expect(old, StoreRequests(false).wait({"/late"}), "");
   f.expect(recent, f.to.set("/late", "x") + f.to.key_count(), i64(2));
-  f.expect_told(old, u8(0));
+  f.expect_answer(old, u8(0));
 }
 
 TEST_CASE("Store server: a request in many segments is one request", "[store]") {
@@ -211,7 +211,7 @@ TEST_CASE("Store server: whoever comes before it is known who may waits", "[stor
   CHECK_FALSE(early.closed);
   CHECK(f.server->connection_count() == 0);
   CHECK(f.server->admit({"10.1.2.3"}).has_value());
-  f.expect_told(early, i64(0));
+  f.expect_answer(early, i64(0));
 }
 
 TEST_CASE("Store server: connections beyond the limit are closed at once", "[store]") {
@@ -267,7 +267,7 @@ TEST_CASE("Store server: 1,000 waiting clients are all woken by one key", "[stor
   }
   RawClient last(f.server->port());
   f.expect(last, f.to.validate() + f.to.set("/go", "1") + f.to.key_count(), i64(1));
-  for (RawClient& client : clients) f.expect_told(client, u8(0));
+  for (RawClient& client : clients) f.expect_answer(client, u8(0));
 }
 
 TEST_CASE("Store server: no descriptor is inherited by a program that is started", "[store]") {

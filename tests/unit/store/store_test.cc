@@ -25,19 +25,19 @@ class Bench {
   // Opens a connection that speaks 2.2+ or 1.13.
   void open(int connection, bool new_dialect = true) {
     store.open(connection);
-    if (new_dialect) REQUIRE(ask(connection, StoreRequests::validate()).empty());
+    if (new_dialect) REQUIRE(query(connection, StoreRequests::validate()).empty());
   }
 
   // What the connection is answered, including what came earlier and was not asked for yet.
-  std::string ask(int connection, const std::string& request) {
+  std::string query(int connection, const std::string& request) {
     std::vector<StoreReply> replies;
     const Result<void> fed = store.feed(connection, request, replies);
     failure = fed ? "" : fed.error().context;
     collect(replies);
-    return told(connection);
+    return sent(connection);
   }
 
-  std::string told(int connection) { return std::exchange(answers_[connection], {}); }
+  std::string sent(int connection) { return std::exchange(answers_[connection], {}); }
 
   void close(int connection) {
     std::vector<StoreReply> replies;
@@ -91,7 +91,7 @@ TEST_CASE("Store: answers 2.2+ clients byte for byte as recorded", "[store]") {
   bench.store.open(1);
   for (const Exchange& exchange : kGolden) {
     CAPTURE(exchange.request);
-    CHECK(hex(bench.ask(1, bytes(exchange.request))) == hex(bytes(exchange.answer)));
+    CHECK(hex(bench.query(1, bytes(exchange.request))) == hex(bytes(exchange.answer)));
     CHECK(bench.failure == "");
   }
 }
@@ -107,16 +107,16 @@ TEST_CASE("Store: answers do not depend on how the requests are cut", "[store]")
   for (std::size_t cut = 0; cut <= requests.size(); ++cut) {
     Bench bench;
     bench.store.open(1);
-    const std::string first = bench.ask(1, requests.substr(0, cut));
+    const std::string first = bench.query(1, requests.substr(0, cut));
     CAPTURE(cut);
-    REQUIRE(hex(first + bench.ask(1, requests.substr(cut))) == hex(answers));
+    REQUIRE(hex(first + bench.query(1, requests.substr(cut))) == hex(answers));
   }
   for (std::size_t piece = 1; piece <= requests.size(); ++piece) {
     Bench bench;
     bench.store.open(1);
     std::string seen;
     for (std::size_t at = 0; at < requests.size(); at += piece) {
-      seen += bench.ask(1, requests.substr(at, piece));
+      seen += bench.query(1, requests.substr(at, piece));
     }
     CAPTURE(piece);
     REQUIRE(hex(seen) == hex(answers));
@@ -129,65 +129,65 @@ TEST_CASE("Store: answers 1.13 clients byte for byte as recorded", "[store]") {
   bench.open(1, false);
   bench.open(2, false);
   const StoreRequests to(false);
-  CHECK(bench.ask(2, to.watch("/k")) == u8(3));
-  CHECK(bench.ask(1, to.set("/k", "v1")) == "");
-  CHECK(bench.told(2) == u8(1) + text("/k") + text("") + text("v1"));
-  CHECK(bench.ask(1, to.set("/k", "v2")) == "");
-  CHECK(bench.told(2) == u8(0) + text("/k") + text("v1") + text("v2"));
-  CHECK(bench.ask(1, to.compare_set("/k", "v2", "v3")) == text("v3"));
-  CHECK(bench.told(2) == u8(0) + text("/k") + text("v2") + text("v3"));
-  CHECK(bench.ask(1, to.compare_set("/k", "zz", "v4")) == text("v3"));
-  CHECK(bench.told(2) == "");
-  CHECK(bench.ask(1, to.compare_set("/m", "zz", "v4")) == text("zz"));
-  CHECK(bench.ask(1, to.compare_set("/m2", "", "v4")) == text("v4"));
-  CHECK(bench.ask(1, to.remove("/k")) == i64(1));
-  CHECK(bench.told(2) == u8(2) + text("/k") + text("v3") + text(""));
-  CHECK(bench.ask(2, to.watch("/n")) == u8(3));
-  CHECK(bench.ask(1, to.add("/n", 5)) == i64(5));
-  CHECK(bench.told(2) == u8(1) + text("/n") + text("") + text("5"));
-  CHECK(bench.ask(1, to.add("/n", 5)) == i64(10));
-  CHECK(bench.told(2) == u8(0) + text("/n") + text("5") + text("10"));
-  CHECK(bench.ask(1, to.wait({"/zz"})) == "");
-  CHECK(bench.ask(2, to.set("/zz", "")) == "");
-  CHECK(bench.told(1) == u8(0));
-  CHECK(bench.ask(1, to.wait({})) == u8(0));
-  CHECK(bench.ask(1, to.check({})) == u8(0));
-  CHECK(bench.ask(1, to.key_count()) == i64(3));
+  CHECK(bench.query(2, to.watch("/k")) == u8(3));
+  CHECK(bench.query(1, to.set("/k", "v1")) == "");
+  CHECK(bench.sent(2) == u8(1) + text("/k") + text("") + text("v1"));
+  CHECK(bench.query(1, to.set("/k", "v2")) == "");
+  CHECK(bench.sent(2) == u8(0) + text("/k") + text("v1") + text("v2"));
+  CHECK(bench.query(1, to.compare_set("/k", "v2", "v3")) == text("v3"));
+  CHECK(bench.sent(2) == u8(0) + text("/k") + text("v2") + text("v3"));
+  CHECK(bench.query(1, to.compare_set("/k", "zz", "v4")) == text("v3"));
+  CHECK(bench.sent(2) == "");
+  CHECK(bench.query(1, to.compare_set("/m", "zz", "v4")) == text("zz"));
+  CHECK(bench.query(1, to.compare_set("/m2", "", "v4")) == text("v4"));
+  CHECK(bench.query(1, to.remove("/k")) == i64(1));
+  CHECK(bench.sent(2) == u8(2) + text("/k") + text("v3") + text(""));
+  CHECK(bench.query(2, to.watch("/n")) == u8(3));
+  CHECK(bench.query(1, to.add("/n", 5)) == i64(5));
+  CHECK(bench.sent(2) == u8(1) + text("/n") + text("") + text("5"));
+  CHECK(bench.query(1, to.add("/n", 5)) == i64(10));
+  CHECK(bench.sent(2) == u8(0) + text("/n") + text("5") + text("10"));
+  CHECK(bench.query(1, to.wait({"/zz"})) == "");
+  CHECK(bench.query(2, to.set("/zz", "")) == "");
+  CHECK(bench.sent(1) == u8(0));
+  CHECK(bench.query(1, to.wait({})) == u8(0));
+  CHECK(bench.query(1, to.check({})) == u8(0));
+  CHECK(bench.query(1, to.key_count()) == i64(3));
 }
 
 TEST_CASE("Store: both dialects share the keys", "[store]") {
   Bench bench;
   bench.open(1);
   bench.open(2, false);
-  bench.ask(1, StoreRequests(true).set("/k", "new"));
-  CHECK(bench.ask(2, StoreRequests(false).get("/k")) == text("new"));
-  bench.ask(2, StoreRequests(false).set("/k", "old"));
-  CHECK(bench.ask(1, StoreRequests(true).get("/k")) == text("old"));
+  bench.query(1, StoreRequests(true).set("/k", "new"));
+  CHECK(bench.query(2, StoreRequests(false).get("/k")) == text("new"));
+  bench.query(2, StoreRequests(false).set("/k", "old"));
+  CHECK(bench.query(1, StoreRequests(true).get("/k")) == text("old"));
 }
 
 TEST_CASE("Store: a missing key reads as empty", "[store]") {
   Bench bench;
   bench.open(1);
-  CHECK(bench.ask(1, StoreRequests().get("/none")) == text(""));
-  CHECK(bench.ask(1, StoreRequests().multi_get({"/a", "/b"})) == text("") + text(""));
+  CHECK(bench.query(1, StoreRequests().get("/none")) == text(""));
+  CHECK(bench.query(1, StoreRequests().multi_get({"/a", "/b"})) == text("") + text(""));
 }
 
 TEST_CASE("Store: a wait ends when the last of its keys has come, whoever brings it", "[store]") {
   Bench bench;
   const StoreRequests to;
   for (const int connection : {1, 2, 3}) bench.open(connection);
-  CHECK(bench.ask(1, to.wait({"/a", "/b", "/c", "/d", "/e"})) == "");
-  CHECK(bench.ask(2, to.wait({"/e"})) == "");
-  bench.ask(3, to.set("/a", "1"));
-  bench.ask(3, to.add("/b", 1));
-  bench.ask(3, to.append("/c", "1"));
-  bench.ask(3, to.multi_set({{"/d", "1"}}));
-  CHECK(bench.told(1) == "");
-  bench.ask(3, to.compare_set("/e", "", "1"));
-  CHECK(bench.told(1) == u8(0));
-  CHECK(bench.told(2) == u8(0));
-  bench.ask(3, to.set("/a", "2"));
-  CHECK(bench.told(1) == "");
+  CHECK(bench.query(1, to.wait({"/a", "/b", "/c", "/d", "/e"})) == "");
+  CHECK(bench.query(2, to.wait({"/e"})) == "");
+  bench.query(3, to.set("/a", "1"));
+  bench.query(3, to.add("/b", 1));
+  bench.query(3, to.append("/c", "1"));
+  bench.query(3, to.multi_set({{"/d", "1"}}));
+  CHECK(bench.sent(1) == "");
+  bench.query(3, to.compare_set("/e", "", "1"));
+  CHECK(bench.sent(1) == u8(0));
+  CHECK(bench.sent(2) == u8(0));
+  bench.query(3, to.set("/a", "2"));
+  CHECK(bench.sent(1) == "");
 }
 
 TEST_CASE("Store: a key deleted while others are waited for still counts", "[store]") {
@@ -195,11 +195,11 @@ TEST_CASE("Store: a key deleted while others are waited for still counts", "[sto
   const StoreRequests to;
   bench.open(1);
   bench.open(2);
-  bench.ask(1, to.wait({"/a", "/b"}));
-  bench.ask(2, to.set("/a", "1"));
-  bench.ask(2, to.remove("/a"));
-  bench.ask(2, to.set("/b", "1"));
-  CHECK(bench.told(1) == u8(0));
+  bench.query(1, to.wait({"/a", "/b"}));
+  bench.query(2, to.set("/a", "1"));
+  bench.query(2, to.remove("/a"));
+  bench.query(2, to.set("/b", "1"));
+  CHECK(bench.sent(1) == u8(0));
 }
 
 TEST_CASE("Store: a cancelled wait is answered once and never ends", "[store]") {
@@ -207,13 +207,13 @@ TEST_CASE("Store: a cancelled wait is answered once and never ends", "[store]") 
   const StoreRequests to;
   bench.open(1);
   bench.open(2);
-  bench.ask(1, to.wait({"/a", "/a", "/b"}));
-  CHECK(bench.ask(1, to.cancel_wait()) == u8(1));
-  bench.ask(2, to.multi_set({{"/a", "1"}, {"/b", "1"}}));
-  CHECK(bench.told(1) == "");
+  bench.query(1, to.wait({"/a", "/a", "/b"}));
+  CHECK(bench.query(1, to.cancel_wait()) == u8(1));
+  bench.query(2, to.multi_set({{"/a", "1"}, {"/b", "1"}}));
+  CHECK(bench.sent(1) == "");
   // Cancelling what has just ended is answered too: the client then reads both.
-  CHECK(bench.ask(1, to.wait({"/a"})) == u8(0));
-  CHECK(bench.ask(1, to.cancel_wait()) == u8(1));
+  CHECK(bench.query(1, to.wait({"/a"})) == u8(0));
+  CHECK(bench.query(1, to.cancel_wait()) == u8(1));
 }
 
 // PyTorch's own 1.13 server answers such a wait later, into the middle of another conversation.
@@ -222,21 +222,21 @@ TEST_CASE("Store: a 1.13 client that gave up waiting is not answered late", "[st
   const StoreRequests to(false);
   bench.open(1, false);
   bench.open(2, false);
-  bench.ask(1, to.wait({"/late"}));
-  CHECK(bench.ask(1, to.key_count()) == i64(0));
-  bench.ask(2, to.set("/late", "1"));
-  CHECK(bench.told(1) == "");
+  bench.query(1, to.wait({"/late"}));
+  CHECK(bench.query(1, to.key_count()) == i64(0));
+  bench.query(2, to.set("/late", "1"));
+  CHECK(bench.sent(1) == "");
 }
 
 TEST_CASE("Store: counters are decimal text as strtoll reads it", "[store]") {
   Bench bench;
   const StoreRequests to;
   bench.open(1);
-  bench.ask(1, to.set("/n", " +12abc"));
-  CHECK(bench.ask(1, to.add("/n", 5)) == i64(17));
-  CHECK(bench.ask(1, to.get("/n")) == text("17"));
-  CHECK(bench.ask(1, to.add("/n", -20)) == i64(-3));
-  CHECK(bench.ask(1, to.get("/n")) == text("-3"));
+  bench.query(1, to.set("/n", " +12abc"));
+  CHECK(bench.query(1, to.add("/n", 5)) == i64(17));
+  CHECK(bench.query(1, to.get("/n")) == text("17"));
+  CHECK(bench.query(1, to.add("/n", -20)) == i64(-3));
+  CHECK(bench.query(1, to.get("/n")) == text("-3"));
 }
 
 TEST_CASE("Store: adding to what is no number, or beyond 64 bits, closes that connection",
@@ -244,18 +244,18 @@ TEST_CASE("Store: adding to what is no number, or beyond 64 bits, closes that co
   Bench bench;
   const StoreRequests to;
   bench.open(1);
-  bench.ask(1, to.set("/n", "abc"));
-  CHECK(bench.ask(1, to.add("/n", 5)) == "");
+  bench.query(1, to.set("/n", "abc"));
+  CHECK(bench.query(1, to.add("/n", 5)) == "");
   CHECK(bench.failure == "adding to store key '/n', which does not hold a number");
   bench.close(1);
   bench.open(1);
-  bench.ask(1, to.set("/n", "9223372036854775807"));
-  bench.ask(1, to.add("/n", 1));
+  bench.query(1, to.set("/n", "9223372036854775807"));
+  bench.query(1, to.add("/n", 1));
   CHECK(bench.failure == "adding 1 to store key '/n' overflows");
   bench.close(1);
   bench.open(1);
-  bench.ask(1, to.set("/n", "+-5"));
-  bench.ask(1, to.add("/n", 1));
+  bench.query(1, to.set("/n", "+-5"));
+  bench.query(1, to.add("/n", 1));
   CHECK(bench.failure == "adding to store key '/n', which does not hold a number");
 }
 
@@ -263,32 +263,32 @@ TEST_CASE("Store: queues are first in, first out, and count as present", "[store
   Bench bench;
   const StoreRequests to;
   bench.open(1);
-  CHECK(bench.ask(1, to.queue_pop("/q")) == i64(0));
-  CHECK(bench.ask(1, to.queue_length("/q")) == i64(0));
-  CHECK(bench.ask(1, to.check({"/q"})) == u8(1));
-  bench.ask(1, to.queue_push("/q", "one") + to.queue_push("/q", "two"));
-  CHECK(bench.ask(1, to.queue_length("/q")) == i64(2));
-  CHECK(bench.ask(1, to.check({"/q"})) == u8(0));
-  CHECK(bench.ask(1, to.wait({"/q"})) == u8(0));
-  CHECK(bench.ask(1, to.key_count()) == i64(0));
-  CHECK(bench.ask(1, to.queue_pop("/q")) == i64(2) + text("one"));
-  CHECK(bench.ask(1, to.queue_pop("/q")) == i64(1) + text("two"));
-  CHECK(bench.ask(1, to.check({"/q"})) == u8(1));
+  CHECK(bench.query(1, to.queue_pop("/q")) == i64(0));
+  CHECK(bench.query(1, to.queue_length("/q")) == i64(0));
+  CHECK(bench.query(1, to.check({"/q"})) == u8(1));
+  bench.query(1, to.queue_push("/q", "one") + to.queue_push("/q", "two"));
+  CHECK(bench.query(1, to.queue_length("/q")) == i64(2));
+  CHECK(bench.query(1, to.check({"/q"})) == u8(0));
+  CHECK(bench.query(1, to.wait({"/q"})) == u8(0));
+  CHECK(bench.query(1, to.key_count()) == i64(0));
+  CHECK(bench.query(1, to.queue_pop("/q")) == i64(2) + text("one"));
+  CHECK(bench.query(1, to.queue_pop("/q")) == i64(1) + text("two"));
+  CHECK(bench.query(1, to.check({"/q"})) == u8(1));
 }
 
 TEST_CASE("Store: one queue element wakes the one who has waited longest", "[store]") {
   Bench bench;
   const StoreRequests to;
   for (const int connection : {1, 2, 3}) bench.open(connection);
-  bench.ask(1, to.wait({"/q"}));
-  bench.ask(2, to.wait({"/q"}));
-  bench.ask(3, to.queue_push("/q", "x"));
-  CHECK(bench.told(1) == u8(0));
-  CHECK(bench.told(2) == "");
-  CHECK(bench.ask(1, to.queue_pop("/q")) == i64(1) + text("x"));
-  CHECK(bench.told(2) == "");
-  bench.ask(3, to.queue_push("/q", "y"));
-  CHECK(bench.told(2) == u8(0));
+  bench.query(1, to.wait({"/q"}));
+  bench.query(2, to.wait({"/q"}));
+  bench.query(3, to.queue_push("/q", "x"));
+  CHECK(bench.sent(1) == u8(0));
+  CHECK(bench.sent(2) == "");
+  CHECK(bench.query(1, to.queue_pop("/q")) == i64(1) + text("x"));
+  CHECK(bench.sent(2) == "");
+  bench.query(3, to.queue_push("/q", "y"));
+  CHECK(bench.sent(2) == u8(0));
 }
 
 TEST_CASE("Store: a woken waiter that does not take its element lets the next one", "[store]") {
@@ -296,36 +296,36 @@ TEST_CASE("Store: a woken waiter that does not take its element lets the next on
   const StoreRequests to;
   for (const int connection : {1, 2, 3, 4}) {
     bench.open(connection);
-    if (connection < 4) bench.ask(connection, to.wait({"/q"}));
+    if (connection < 4) bench.query(connection, to.wait({"/q"}));
   }
-  bench.ask(4, to.queue_push("/q", "x"));
-  CHECK(bench.told(1) == u8(0));
+  bench.query(4, to.queue_push("/q", "x"));
+  CHECK(bench.sent(1) == u8(0));
   bench.close(1);
-  CHECK(bench.told(2) == u8(0));
-  CHECK(bench.ask(2, to.cancel_wait()) == u8(1));
-  CHECK(bench.told(3) == u8(0));
+  CHECK(bench.sent(2) == u8(0));
+  CHECK(bench.query(2, to.cancel_wait()) == u8(1));
+  CHECK(bench.sent(3) == u8(0));
 }
 
 TEST_CASE("Store: a waiter that lacks another key does not keep a queue element", "[store]") {
   Bench bench;
   const StoreRequests to;
   for (const int connection : {1, 2, 3}) bench.open(connection);
-  bench.ask(1, to.wait({"/q", "/k"}));
-  bench.ask(2, to.wait({"/q"}));
-  bench.ask(3, to.queue_push("/q", "x"));
-  CHECK(bench.told(2) == u8(0));
-  bench.ask(3, to.set("/k", "1"));
-  CHECK(bench.told(1) == u8(0));
+  bench.query(1, to.wait({"/q", "/k"}));
+  bench.query(2, to.wait({"/q"}));
+  bench.query(3, to.queue_push("/q", "x"));
+  CHECK(bench.sent(2) == u8(0));
+  bench.query(3, to.set("/k", "1"));
+  CHECK(bench.sent(1) == u8(0));
 }
 
 TEST_CASE("Store: lists every key", "[store]") {
   Bench bench;
   const StoreRequests to;
   bench.open(1);
-  bench.ask(1, to.set("/a", "1") + to.queue_push("/q", "x"));
-  CHECK(bench.ask(1, to.list_keys()) == i64(1) + text("/a"));
-  bench.ask(1, to.set("init/", "1"));
-  const std::string answer = bench.ask(1, to.list_keys());
+  bench.query(1, to.set("/a", "1") + to.queue_push("/q", "x"));
+  CHECK(bench.query(1, to.list_keys()) == i64(1) + text("/a"));
+  bench.query(1, to.set("init/", "1"));
+  const std::string answer = bench.query(1, to.list_keys());
   CHECK((answer == i64(2) + text("/a") + text("init/") ||
          answer == i64(2) + text("init/") + text("/a")));
 }
@@ -334,25 +334,25 @@ TEST_CASE("Store: a barrier lets all go when the last has come", "[store]") {
   Bench bench;
   const StoreRequests to;
   for (const int connection : {1, 2, 3}) bench.open(connection);
-  CHECK(bench.ask(1, to.barrier("/b", 3)) == "");
-  CHECK(bench.ask(2, to.barrier("/b", 3)) == "");
-  CHECK(bench.ask(3, to.barrier("/b", 3)) == u8(0));
-  CHECK(bench.told(1) == u8(0));
-  CHECK(bench.told(2) == u8(0));
-  CHECK(bench.ask(1, to.get("/b")) == text("3"));
+  CHECK(bench.query(1, to.barrier("/b", 3)) == "");
+  CHECK(bench.query(2, to.barrier("/b", 3)) == "");
+  CHECK(bench.query(3, to.barrier("/b", 3)) == u8(0));
+  CHECK(bench.sent(1) == u8(0));
+  CHECK(bench.sent(2) == u8(0));
+  CHECK(bench.query(1, to.get("/b")) == text("3"));
 }
 
 TEST_CASE("Store: who leaves a barrier is not woken, but has been counted", "[store]") {
   Bench bench;
   const StoreRequests to;
   for (const int connection : {1, 2, 3}) bench.open(connection);
-  bench.ask(1, to.barrier("/b", 3));
-  bench.ask(2, to.barrier("/b", 3));
-  CHECK(bench.ask(1, to.cancel_wait()) == u8(1));
+  bench.query(1, to.barrier("/b", 3));
+  bench.query(2, to.barrier("/b", 3));
+  CHECK(bench.query(1, to.cancel_wait()) == u8(1));
   bench.close(2);
-  CHECK(bench.ask(3, to.barrier("/b", 3)) == u8(0));
-  CHECK(bench.told(1) == "");
-  CHECK(bench.told(2) == "");
+  CHECK(bench.query(3, to.barrier("/b", 3)) == u8(0));
+  CHECK(bench.sent(1) == "");
+  CHECK(bench.sent(2) == "");
 }
 
 TEST_CASE("Store: what a connection leaves behind when it closes is only its keys", "[store]") {
@@ -360,12 +360,12 @@ TEST_CASE("Store: what a connection leaves behind when it closes is only its key
   const StoreRequests to(false);
   bench.open(1, false);
   bench.open(2, false);
-  bench.ask(1, to.set("/k", "1") + to.watch("/k") + to.watch("/k") + to.wait({"/z"}));
+  bench.query(1, to.set("/k", "1") + to.watch("/k") + to.watch("/k") + to.wait({"/z"}));
   bench.close(1);
-  bench.told(1);
-  bench.ask(2, to.set("/k", "2") + to.set("/z", "1"));
-  CHECK(bench.told(1) == "");
-  CHECK(bench.ask(2, to.get("/k")) == text("2"));
+  bench.sent(1);
+  bench.query(2, to.set("/k", "2") + to.set("/z", "1"));
+  CHECK(bench.sent(1) == "");
+  CHECK(bench.query(2, to.get("/k")) == text("2"));
 }
 
 StoreLimits small_limits() {
@@ -385,44 +385,44 @@ TEST_CASE("Store: a limit closes the connection that exceeds it and no other", "
   bench.open(1);
   bench.open(2);
   SECTION("keys") {
-    for (const char* key : {"/1", "/2", "/3", "/4"}) bench.ask(1, to.set(key, "v"));
+    for (const char* key : {"/1", "/2", "/3", "/4"}) bench.query(1, to.set(key, "v"));
     CHECK(bench.failure == "");
-    bench.ask(1, to.set("/4", "w"));
+    bench.query(1, to.set("/4", "w"));
     CHECK(bench.failure == "");
-    bench.ask(1, to.set("/5", "v"));
+    bench.query(1, to.set("/5", "v"));
     CHECK(bench.failure == "storing more than 4 keys");
   }
   SECTION("queue elements count as keys") {
-    for (int i = 0; i < 4; ++i) bench.ask(1, to.queue_push("/q", "v"));
+    for (int i = 0; i < 4; ++i) bench.query(1, to.queue_push("/q", "v"));
     CHECK(bench.failure == "");
-    bench.ask(1, to.queue_push("/q", "v"));
+    bench.query(1, to.queue_push("/q", "v"));
     CHECK(bench.failure == "storing more than 4 keys");
   }
   SECTION("bytes of the store") {
-    bench.ask(1, to.set("/1", large) + to.set("/2", large));
+    bench.query(1, to.set("/1", large) + to.set("/2", large));
     CHECK(bench.failure == "");
-    bench.ask(1, to.set("/3", large));
+    bench.query(1, to.set("/3", large));
     CHECK(bench.failure == "storing more than 3000 bytes");
   }
   SECTION("a value that grows") {
-    bench.ask(1, to.append("/1", large));
+    bench.query(1, to.append("/1", large));
     CHECK(bench.failure == "");
-    bench.ask(1, to.append("/1", "x"));
+    bench.query(1, to.append("/1", "x"));
     CHECK(bench.failure == "appending to a store value of 1000 bytes");
   }
   SECTION("keys waited for") {
-    bench.ask(1, to.wait({"/1", "/2", "/3", "/4", "/5"}));
+    bench.query(1, to.wait({"/1", "/2", "/3", "/4", "/5"}));
     CHECK(bench.failure == "waiting for more than 4 store keys");
   }
   SECTION("short requests with long answers") {
-    bench.ask(1, to.set("/1", large));
-    bench.ask(1, to.get("/1") + to.get("/1"));
+    bench.query(1, to.set("/1", large));
+    bench.query(1, to.get("/1") + to.get("/1"));
     CHECK(bench.failure == "");
-    bench.ask(1, to.get("/1") + to.get("/1") + to.get("/1"));
+    bench.query(1, to.get("/1") + to.get("/1") + to.get("/1"));
     CHECK(bench.failure == "answering store requests with more than 2500 bytes");
   }
   bench.close(1);
-  CHECK(bench.ask(2, to.cancel_wait()) == u8(1));
+  CHECK(bench.query(2, to.cancel_wait()) == u8(1));
   CHECK(bench.failure == "");
 }
 
@@ -432,7 +432,7 @@ TEST_CASE("Store: what is deleted, replaced, popped, unwatched or given up makes
   const std::string large(1000, 'x');
   bench.open(1);
   const auto must_fit = [&](int connection, const std::string& request) {
-    bench.ask(connection, request);
+    bench.query(connection, request);
     REQUIRE(bench.failure == "");
   };
   for (int i = 0; i < 50; ++i) {
@@ -454,12 +454,12 @@ TEST_CASE("Store: waking a waiter costs the same however many wait", "[store]") 
   for (int i = 0; i < 200; ++i) keys.push_back("/" + std::to_string(i));
   for (int connection = 1; connection <= 2000; ++connection) {
     bench.open(connection);
-    bench.ask(connection, to.wait(keys));
+    bench.query(connection, to.wait(keys));
   }
   bench.open(0);
-  for (const std::string& key : keys) bench.ask(0, to.set(key, "1"));
+  for (const std::string& key : keys) bench.query(0, to.set(key, "1"));
   for (int connection = 1; connection <= 2000; ++connection) {
-    REQUIRE(bench.told(connection) == u8(0));
+    REQUIRE(bench.sent(connection) == u8(0));
   }
 }
 

@@ -30,7 +30,7 @@ class Node {
       case 1: return chance(elastic_ ? 30 : 100) ? does(LinkDown{"it broke", chance(50)}) : void();
       case 2: return chance(10) ? does(Signalled{chance(50) ? SIGTERM : SIGUSR1}) : void();
       case 3: return chance(2) ? does(LauncherDied{}) : void();
-      case 4: return words_.empty() ? void() : say_words();
+      case 4: return words_.empty() ? void() : deliver_output();
       case 5:
       case 6: return tick();
       case 7:
@@ -42,7 +42,7 @@ class Node {
       case 16: return does(WorkerLeft{place(), supervisor_->round()});
       case 18: return does(WorkerResumed{place(), supervisor_->round()});
       case 17: return chance(5) ? does(WorkerPlain{place()}) : void();
-      default: return hear();
+      default: return receive();
     }
   }
   int starts() const { return starts_; }
@@ -68,11 +68,11 @@ class Node {
     does(WorkerEnded{ended, words});
   }
 
-  void say_words() {
+  void deliver_output() {
     WorkerDeath account = words_.back();
     words_.pop_back();
     account.detail = "so it was";
-    does(WordsCame{account});
+    does(LastOutput{account});
   }
 
   void tick() {
@@ -96,25 +96,26 @@ class Node {
     return stop;
   }
 
-  void hear() {
+  void receive() {
     using namespace rendezvous;
     const bool right = elastic_ && supervisor_->round() >= 0 && chance(70);
     const int round = right ? supervisor_->round() : static_cast<int>(random_() % 4) + rounds_ - 2;
     switch (random_() % (elastic_ ? 9 : 8)) {
-      case 8: return does(Heard{Prepare{1}});
+      case 8: return does(Received{Prepare{1}});
       case 0:
       case 1:
-      case 2: return ++rounds_, does(Heard{Assign{seat_of(round)}});
+      case 2: return ++rounds_, does(Received{Assign{seat_of(round)}});
       case 3:
-      case 4: return does(Heard{stop_of(round)});
-      case 5: return does(Heard{Alive{250ms, chance(50), elastic_}});
-      case 6: return chance(10) ? does(Heard{EndRun{Verdict{.exit_code = 3}}}) : respawn();
-      case 7: return chance(5) ? does(Heard{Dismiss{"its fans", chance(50), chance(30)}}) : void();
+      case 4: return does(Received{stop_of(round)});
+      case 5: return does(Received{Alive{250ms, chance(50), elastic_}});
+      case 6: return chance(10) ? does(Received{EndRun{Verdict{.exit_code = 3}}}) : respawn();
+      case 7:
+        return chance(5) ? does(Received{Dismiss{"its fans", chance(50), chance(30)}}) : void();
     }
   }
 
   void respawn() {
-    if (elastic_) does(Heard{rendezvous::Respawn{place() + ++granted_, 1, granted_ % 2}});
+    if (elastic_) does(Received{rendezvous::Respawn{place() + ++granted_, 1, granted_ % 2}});
   }
 
   void start(int local_rank) {
@@ -209,8 +210,8 @@ TEST_CASE("Supervisor: nobody is killed while only words are waited for", "[supe
     return supervisor.step(event, TimePoint{} + at);
   };
   (void)step(LinkUp{});
-  (void)step(Heard{rendezvous::Assign{}});
-  (void)step(WorkerEnded{{.rank = 1, .local_rank = 1, .exit_code = 7}, /*words_follow=*/true});
+  (void)step(Received{rendezvous::Assign{}});
+  (void)step(WorkerEnded{{.rank = 1, .local_rank = 1, .exit_code = 7}, /*output_follows=*/true});
   CHECK(supervisor.deadline());
   CHECK(step(WorkerEnded{{.rank = 0, .signal = SIGTERM, .stopped_by_us = true}}).empty());
   CHECK_FALSE(supervisor.deadline());

@@ -43,14 +43,14 @@ class ElasticNode {
     supervisor_.check_invariants();
     return lines;
   }
-  Lines alive() { return does(Heard{rendezvous::Alive{.keeps = true}}); }
+  Lines alive() { return does(Received{rendezvous::Alive{.keeps = true}}); }
   Lines ready(int local_rank) { return does(WorkerReady{local_rank}); }
   Lines left(int local_rank, int round) { return does(WorkerLeft{local_rank, round}); }
   Lines assign(int round, int workers) {
     rendezvous::Seat seat;
     seat.round = round;
     seat.workers = workers;
-    return does(Heard{rendezvous::Assign{seat}});
+    return does(Received{rendezvous::Assign{seat}});
   }
   Lines stop(int round, bool keep, bool planned = false, int restart = 0) {
     rendezvous::StopRound stop{round, "so it is"};
@@ -58,7 +58,7 @@ class ElasticNode {
     stop.max_restarts = 3;
     stop.keep = keep;
     stop.planned = planned;
-    return does(Heard{stop});
+    return does(Received{stop});
   }
   static WorkerEnded end(int local_rank, int code, int signal = 0, bool by_us = false) {
     WorkerDeath death;
@@ -111,8 +111,8 @@ TEST_CASE("Supervisor: without all of its workers ready, or an old daemon, a nod
   Supervisor old({.host = "h", .local_world_size = 2}, TimePoint{});
   const auto step = [&](const Event& event) { return old.step(event, TimePoint{}); };
   (void)step(LinkUp{});
-  (void)step(Heard{rendezvous::Alive{}});  // It does not say that it keeps workers.
-  (void)step(Heard{rendezvous::Assign{}});
+  (void)step(Received{rendezvous::Alive{}});  // It does not say that it keeps workers.
+  (void)step(Received{rendezvous::Assign{}});
   CHECK(step(WorkerReady{0}).empty());
   CHECK(step(WorkerReady{1}).empty());  // It could not read Slots.
   CHECK(to_string(step(ElasticNode::end(1, 7)).back()) == "signal SIGTERM, rank 1 is lost");
@@ -171,7 +171,7 @@ TEST_CASE("Supervisor: a node without a worker says so, and comes when a replace
 }
 
 TEST_CASE("Supervisor: what is lost, or waited for, is said instead of that others continue") {
-  const auto said = [](ElasticNode& node, std::int64_t lost_steps, bool waits) {
+  const auto join_text = [](ElasticNode& node, std::int64_t lost_steps, bool waits) {
     (void)node.does(ElasticNode::end(0, 7));
     rendezvous::StopRound stop{0, "so it is"};
     stop.restart = 1;
@@ -179,13 +179,13 @@ TEST_CASE("Supervisor: what is lost, or waited for, is said instead of that othe
     stop.keep = true;
     stop.lost_steps = lost_steps;
     stop.waits = waits;
-    return node.does(Heard{stop}).front();
+    return node.does(Received{stop}).front();
   };
   ElasticNode last(1), two(2);
-  CHECK(said(last, 97, false) ==
+  CHECK(join_text(last, 97, false) ==
         "say so it is; no worker is left that has the state: the job begins again, 97 steps are "
         "lost unless a checkpoint has them (restart 1 of 3)");
-  CHECK(said(two, 0, true) ==
+  CHECK(join_text(two, 0, true) ==
         "say so it is; the other workers wait for more, with their state (restart 1 of 3)");
 }
 
@@ -207,7 +207,7 @@ TEST_CASE(
   rendezvous::StopRound stop{0, "so it is"};
   stop.restart = 1;
   stop.keep = true;
-  const SendJoin join = joined(Heard{stop});
+  const SendJoin join = joined(Received{stop});
   CHECK(join.holders == 1);  // The replacement has not.
   CHECK(join.kept_steps == 61);
   const SendJoin later = joined(WorkerReady{0, 2});
@@ -218,11 +218,11 @@ TEST_CASE(
   seat.round = 1;
   seat.workers = 2;
   seat.lost_steps = 61;  // As if nobody had it.
-  (void)joined(Heard{rendezvous::Assign{seat}});
+  (void)joined(Received{rendezvous::Assign{seat}});
   (void)joined(WorkerEnded{ElasticNode::end(1, 7).death});
   (void)joined(WorkerLeft{0, 1});
   stop.round = 1;
-  CHECK(joined(Heard{stop}).kept_steps == 0);
+  CHECK(joined(Received{stop}).kept_steps == 0);
 }
 
 TEST_CASE("Supervisor: a replacement that is ready in the last moment takes no survivor's seat") {
@@ -249,13 +249,13 @@ TEST_CASE("Supervisor: a worker without a seat that ends is replaced when the da
   CHECK(node.does(ElasticNode::end(1, 7)) ==
         Lines{"say local rank 1 (pid 11) exited with 7, before it had a seat", "send slots"});
   CHECK(node.slots().fallen == 1);
-  CHECK(node.does(Heard{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 1"});
-  CHECK(node.does(Heard{rendezvous::Respawn{1, 2}}).empty());  // Heard twice.
+  CHECK(node.does(Received{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 1"});
+  CHECK(node.does(Received{rendezvous::Respawn{1, 2}}).empty());  // Heard twice.
   CHECK(node.does(ElasticNode::end(1, 7)).back() == "send slots");
-  CHECK(node.does(Heard{rendezvous::Respawn{1, 2, 1}}) ==
+  CHECK(node.does(Received{rendezvous::Respawn{1, 2, 1}}) ==
         Lines{"say the place of local rank 1 on h stays empty, because no restart is left: the run "
               "goes on without. A larger --max-restarts allows more"});
-  CHECK(node.does(Heard{rendezvous::Respawn{1, 2, 1}}).empty());
+  CHECK(node.does(Received{rendezvous::Respawn{1, 2, 1}}).empty());
   // The seat was for more than are left.
   ElasticNode other(2);
   (void)other.stop(0, true);
@@ -274,7 +274,7 @@ TEST_CASE("Supervisor: parked workers end when the seated ones have finished") {
   (void)node.assign(1, 1);
   (void)node.ready(1);
   CHECK(node.does(ElasticNode::end(0, 0)) == Lines{"send finished", "signal SIGTERM"});
-  CHECK(node.does(Heard{rendezvous::EndRun{}}) == Lines{"signal SIGTERM"});
+  CHECK(node.does(Received{rendezvous::EndRun{}}) == Lines{"signal SIGTERM"});
   CHECK(node.does(ElasticNode::end(1, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 0"});
 }
 
@@ -323,12 +323,12 @@ TEST_CASE(
   CHECK(node.left(0, 0) == Lines{"send stopped", "send join with 1 living"});
   CHECK(node.does(LinkDown{"it broke"}).size() == 1);
   CHECK(node.does(LinkUp{}) == Lines{"send join with 1 living", "send leave"});
-  CHECK(node.does(Heard{rendezvous::Dismiss{"pre-empted by SIGUSR1"}}) ==
+  CHECK(node.does(Received{rendezvous::Dismiss{"pre-empted by SIGUSR1"}}) ==
         Lines{"say h has left the run: pre-empted by SIGUSR1", "signal SIGTERM"});
   CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)).back() == "exit 75");
-  ElasticNode told(1, {SIGUSR1});  // Others may start again; it does not.
-  CHECK(told.does(Signalled{SIGUSR1}) == Lines{"send leave"});
-  CHECK(told.stop(0, false)[0] == "say so it is; stopping, then leaving the run");
+  ElasticNode preempted(1, {SIGUSR1});  // Others may start again; it does not.
+  CHECK(preempted.does(Signalled{SIGUSR1}) == Lines{"send leave"});
+  CHECK(preempted.stop(0, false)[0] == "say so it is; stopping, then leaving the run");
 }
 
 TEST_CASE("Supervisor: without a daemon that could let it go, a pre-empted node leaves at once") {
@@ -375,12 +375,12 @@ TEST_CASE("Supervisor: whatever ends the run of a pre-empted node, it exits with
   ElasticNode node(1, {SIGUSR1});
   (void)node.does(Signalled{SIGUSR1});
   SECTION("the daemon was told to end") {
-    (void)node.does(Heard{rendezvous::EndRun{{.exit_code = 143}}});
+    (void)node.does(Received{rendezvous::EndRun{{.exit_code = 143}}});
   }
   SECTION("the scheduler asks again, by another signal") { (void)node.does(Signalled{SIGTERM}); }
   SECTION("a worker failed") {
     (void)node.stop(0, false);
-    (void)node.does(Heard{rendezvous::EndRun{{.exit_code = 7}}});
+    (void)node.does(Received{rendezvous::EndRun{{.exit_code = 7}}});
   }
   CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)).back() == "exit 75");
 }
@@ -389,14 +389,14 @@ TEST_CASE("Supervisor: a pre-empted node whose run succeeds has nothing more to 
   ElasticNode node(1, {SIGUSR1});
   (void)node.does(Signalled{SIGUSR1});
   (void)node.does(ElasticNode::end(0, 0));
-  CHECK(node.does(Heard{rendezvous::EndRun{{.exit_code = 0}}}) == Lines{"exit 0"});
+  CHECK(node.does(Received{rendezvous::EndRun{{.exit_code = 0}}}) == Lines{"exit 0"});
 }
 
 // A node that has left at a boundary, and whose worker has ended.
 void leave(ElasticNode& node, const rendezvous::Dismiss& dismiss) {
   (void)node.stop(0, true, /*planned=*/true);
   (void)node.left(0, 0);
-  (void)node.does(Heard{dismiss});
+  (void)node.does(Received{dismiss});
   CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up"});
 }
 
@@ -406,18 +406,18 @@ TEST_CASE(
   (void)node.does(Signalled{SIGUSR1});
   const rendezvous::Dismiss others_go_on{"its time is over", /*hosts=*/true};
   leave(node, others_go_on);
-  CHECK(node.does(Heard{others_go_on}, 1s).empty());
+  CHECK(node.does(Received{others_go_on}, 1s).empty());
   SECTION("until nobody needs it") {
-    CHECK(node.does(Heard{rendezvous::Dismiss{"its time is over"}}) == Lines{"exit 75"});
+    CHECK(node.does(Received{rendezvous::Dismiss{"its time is over"}}) == Lines{"exit 75"});
   }
   SECTION("until the run has failed") {
-    CHECK(node.does(Heard{rendezvous::EndRun{{.exit_code = 7}}}) == Lines{"exit 75"});
+    CHECK(node.does(Received{rendezvous::EndRun{{.exit_code = 7}}}) == Lines{"exit 75"});
   }
   SECTION("until the run has succeeded") {
-    CHECK(node.does(Heard{rendezvous::EndRun{{.exit_code = 0}}}) == Lines{"exit 0"});
+    CHECK(node.does(Received{rendezvous::EndRun{{.exit_code = 0}}}) == Lines{"exit 0"});
   }
   SECTION("at most for the grace, from the signal on") {
-    CHECK(node.does(Heard{others_go_on}, 28s).empty());
+    CHECK(node.does(Received{others_go_on}, 28s).empty());
     CHECK(node.does(Tick{}, 1s) == Lines{"exit 75"});
   }
   SECTION("until the scheduler asks again") {
@@ -426,8 +426,8 @@ TEST_CASE(
   SECTION("though its link breaks for a moment") {
     (void)node.does(LinkDown{"it broke"});
     CHECK(node.does(LinkUp{}, 1s) == Lines{"send heartbeat"});
-    CHECK(node.does(Heard{others_go_on}).empty());
-    CHECK(node.does(Heard{rendezvous::Dismiss{"its time is over"}}) == Lines{"exit 75"});
+    CHECK(node.does(Received{others_go_on}).empty());
+    CHECK(node.does(Received{rendezvous::Dismiss{"its time is over"}}) == Lines{"exit 75"});
   }
   SECTION("until the daemon is another, which does not know it") {
     CHECK(node.stop(0, false) == Lines{"exit 75"});
@@ -439,10 +439,10 @@ TEST_CASE("Supervisor: a drained node keeps the daemon of the others until they 
   leave(node, {"its fans", /*hosts=*/true});
   CHECK(node.does(Tick{}, 24h).empty());
   SECTION("they have ended") {
-    CHECK(node.does(Heard{rendezvous::Dismiss{"its fans"}}) == Lines{"exit 0"});
+    CHECK(node.does(Received{rendezvous::Dismiss{"its fans"}}) == Lines{"exit 0"});
   }
   SECTION("the run has failed: that is not its failure") {
-    CHECK(node.does(Heard{rendezvous::EndRun{{.exit_code = 7}}}) == Lines{"exit 0"});
+    CHECK(node.does(Received{rendezvous::EndRun{{.exit_code = 7}}}) == Lines{"exit 0"});
   }
   SECTION("it is told to end, and its launcher must know that they go on") {
     CHECK(node.does(Signalled{SIGTERM}).back() == "exit 75");
@@ -455,11 +455,11 @@ TEST_CASE("Supervisor: who left stays for the others of its scheduler's step, ho
   leave(node, {.reason = "its time is over", .for_step = true});
   CHECK(node.does(Tick{}, 24h).empty());
   SECTION("and then for those that need its daemon, as long as it has time") {
-    CHECK(node.does(Heard{rendezvous::Dismiss{"its time is over", /*hosts=*/true}}).empty());
+    CHECK(node.does(Received{rendezvous::Dismiss{"its time is over", /*hosts=*/true}}).empty());
     CHECK(node.does(Tick{}, 5s) == Lines{"exit 75"});
   }
   SECTION("and then goes") {
-    CHECK(node.does(Heard{rendezvous::Dismiss{"its time is over"}}) == Lines{"exit 75"});
+    CHECK(node.does(Received{rendezvous::Dismiss{"its time is over"}}) == Lines{"exit 75"});
   }
 }
 
@@ -467,7 +467,7 @@ TEST_CASE("Supervisor: after a daemon that has gone for good a lost rank ends th
   ElasticNode node(1);
   rendezvous::Alive alive{.keeps = true};
   alive.last = true;
-  (void)node.does(Heard{alive});
+  (void)node.does(Received{alive});
   (void)node.does(LinkDown{"it broke"});
   CHECK(node.does(Tick{}, 24h).empty());
   CHECK(node.left(0, 0).empty());
@@ -486,12 +486,12 @@ TEST_CASE("Supervisor: a daemon that has gone for good decides against no node: 
   Supervisor supervisor({.host = "h", .fence = 70s, .fence_always = true}, TimePoint{});
   rendezvous::Seat seat;
   (void)supervisor.step(LinkUp{}, TimePoint{});
-  (void)supervisor.step(Heard{rendezvous::Alive{.keeps = true}}, TimePoint{});
-  (void)supervisor.step(Heard{rendezvous::Assign{seat}}, TimePoint{});
+  (void)supervisor.step(Received{rendezvous::Alive{.keeps = true}}, TimePoint{});
+  (void)supervisor.step(Received{rendezvous::Assign{seat}}, TimePoint{});
   const bool for_good = GENERATE(true, false);
   rendezvous::Alive alive{.keeps = true};
   alive.last = for_good;
-  CHECK(supervisor.step(Heard{alive}, TimePoint{}).size() == (for_good ? 1 : 0));
+  CHECK(supervisor.step(Received{alive}, TimePoint{}).size() == (for_good ? 1 : 0));
   (void)supervisor.step(LinkDown{"it broke"}, TimePoint{});
   CHECK(supervisor.deadline().has_value() != for_good);
 }
@@ -520,11 +520,11 @@ TEST_CASE("Supervisor: a node that comes to a round that keeps its workers prepa
     return lines;
   };
   CHECK(does(LinkUp{}) == Lines{"send join, 0 begin"});
-  CHECK(does(Heard{rendezvous::Prepare{1}}) ==
+  CHECK(does(Received{rendezvous::Prepare{1}}) ==
         Lines{"spawn local rank 0", "spawn local rank 1",
               "say h starts 2 workers; they get seats when they are ready",
               "send join with 0 living, 2 begin"});
-  CHECK(does(Heard{rendezvous::Prepare{1}}).empty());  // Heard twice.
+  CHECK(does(Received{rendezvous::Prepare{1}}).empty());  // Heard twice.
   CHECK(does(WorkerReady{1}) == Lines{"send join with 1 living, 1 begin"});
   CHECK(does(LinkDown{"it broke"}).size() == 1);
   CHECK(does(LinkUp{}) == Lines{"send join with 1 living, 1 begin"});
@@ -532,7 +532,7 @@ TEST_CASE("Supervisor: a node that comes to a round that keeps its workers prepa
   rendezvous::Seat seat;
   seat.round = 5;
   seat.workers = 2;
-  CHECK(does(Heard{rendezvous::Assign{seat}}) == Lines{"seat round=5 local ranks 0 1"});
+  CHECK(does(Received{rendezvous::Assign{seat}}) == Lines{"seat round=5 local ranks 0 1"});
 }
 
 TEST_CASE("Supervisor: a spare takes the seat of a worker that ends, and another spare begins") {
@@ -569,8 +569,8 @@ TEST_CASE("Supervisor: plain workers have no spares") {
   Supervisor plain({.host = "h", .local_world_size = 2, .spares = 3}, TimePoint{});
   const auto step = [&](const Event& event) { return plain.step(event, TimePoint{}); };
   (void)step(LinkUp{});
-  (void)step(Heard{rendezvous::Alive{.keeps = true}});
-  CHECK(step(Heard{rendezvous::Assign{}}).size() == 1);
+  (void)step(Received{rendezvous::Alive{.keeps = true}});
+  CHECK(step(Received{rendezvous::Assign{}}).size() == 1);
   CHECK(step(WorkerReady{0}).empty());
   CHECK(step(ElasticNode::end(0, 0)).empty());
   CHECK(to_string(step(ElasticNode::end(1, 0)).back()) == "send finished");
@@ -587,8 +587,8 @@ TEST_CASE("Supervisor: a node that prepares ends its workers with the run") {
     return lines;
   };
   (void)does(LinkUp{});
-  (void)does(Heard{rendezvous::Prepare{}});
-  CHECK(does(Heard{rendezvous::EndRun{}}) == Lines{"signal SIGTERM"});
+  (void)does(Received{rendezvous::Prepare{}});
+  CHECK(does(Received{rendezvous::EndRun{}}) == Lines{"signal SIGTERM"});
   CHECK(does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 0"});
 }
 
@@ -598,7 +598,7 @@ class Newcomer {
   explicit Newcomer(Duration ready_limit)
       : supervisor_({.host = "h", .local_world_size = 2, .ready_limit = ready_limit}, now_) {
     (void)does(LinkUp{});
-    CHECK(does(Heard{rendezvous::Prepare{1}}).back() == "send join with 0 living");
+    CHECK(does(Received{rendezvous::Prepare{1}}).back() == "send join with 0 living");
   }
 
   // The advice, which is the same each time, is cut off.
@@ -625,14 +625,14 @@ TEST_CASE("Supervisor: a node none of whose workers gets ready leaves, and says 
   CHECK(node.left() == 60s);
   // Replacing one that ended gives the others no more time.
   CHECK(node.does(ElasticNode::end(1, 7), 20s).at(1) == "send join with 0 living");
-  CHECK(node.does(Heard{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 1"});
+  CHECK(node.does(Received{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 1"});
   CHECK(node.left() == 40s);
   CHECK(node.does(Tick{}, 40s) ==
         Lines{"say h leaves the run: none of its workers (local ranks 0-1) has opened its link to "
               "ddprun within 60 s",
               "send leave", "signal SIGTERM"});
   // The daemon counts it out, and answers its heartbeats so.
-  CHECK(node.does(Heard{rendezvous::StopRound{-1, "this node was counted as lost"}}).empty());
+  CHECK(node.does(Received{rendezvous::StopRound{-1, "this node was counted as lost"}}).empty());
   CHECK(node.does(ElasticNode::end(0, 0, SIGTERM, /*by_us=*/true)).empty());
   CHECK(node.does(ElasticNode::end(1, 0, SIGTERM, /*by_us=*/true)) == Lines{"clean up", "exit 4"});
   CHECK(!node.waits());

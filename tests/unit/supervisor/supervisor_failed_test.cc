@@ -23,13 +23,13 @@ TEST_CASE("Supervisor: the daemon is told when a failure was noticed, on every l
   (void)supervisor.step(LinkUp{}, now);
   rendezvous::Seat seat;
   seat.round = 0;
-  (void)supervisor.step(Heard{rendezvous::Assign{seat}}, now);
+  (void)supervisor.step(Received{rendezvous::Assign{seat}}, now);
   WorkerEnded ended{{.pid = 10, .exit_code = 7}};
   ended.noticed = now + 2ms;
-  const auto told = failed_in(supervisor.step(ended, now + 5ms));
-  REQUIRE(told);
-  CHECK(told->noticed == 10'002'000);
-  CHECK(told->clock == "this boot");
+  const auto reported = failed_in(supervisor.step(ended, now + 5ms));
+  REQUIRE(reported);
+  CHECK(reported->noticed == 10'002'000);
+  CHECK(reported->clock == "this boot");
   (void)supervisor.step(LinkDown{"reset"}, now + 6ms);
   const auto again = failed_in(supervisor.step(LinkUp{}, now + 1s));
   REQUIRE(again);

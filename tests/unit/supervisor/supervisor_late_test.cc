@@ -19,7 +19,7 @@ class WaitingNode {
       : supervisor_({.host = "h", .local_world_size = 3, .spares = spares, .ready_limit = 60s},
                     now_) {
     (void)does(LinkUp{});
-    (void)does(Heard{rendezvous::Alive{.keeps = true}});
+    (void)does(Received{rendezvous::Alive{.keeps = true}});
     assign(0, 3);
     for (const int local_rank : {0, 1, 2}) (void)does(WorkerReady{local_rank});
   }
@@ -29,7 +29,7 @@ class WaitingNode {
     rendezvous::StopRound stop{0, "rank 2 exited with 7"};
     stop.restart = 1;
     stop.keep = true;
-    CHECK(does(Heard{stop}).back() == "spawn local rank 2");
+    CHECK(does(Received{stop}).back() == "spawn local rank 2");
     (void)does(WorkerLeft{0, 0});
     (void)does(WorkerLeft{1, 0});
     assign(1, 2);
@@ -39,7 +39,7 @@ class WaitingNode {
     rendezvous::Seat seat;
     seat.round = round;
     seat.workers = workers;
-    (void)does(Heard{rendezvous::Assign{seat}});
+    (void)does(Received{rendezvous::Assign{seat}});
   }
   Lines does(const Event& event, Duration elapsed = 0s) {
     now_ += elapsed;
@@ -92,7 +92,7 @@ TEST_CASE("Supervisor: a replacement that is not ready in time is ended as one t
   CHECK(node.does(WaitingNode::end(2, 0, SIGKILL, /*by_us=*/true)) == Lines{"send slots"});
   CHECK(node.fallen() == 1);
   CHECK(node.supervisor().running());
-  CHECK(node.does(Heard{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 2"});
+  CHECK(node.does(Received{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 2"});
   CHECK(node.left() == 60s);
   CHECK(node.does(WorkerReady{2}, 59s) == Lines{"send slots"});
   CHECK(!node.left());
@@ -120,7 +120,7 @@ TEST_CASE("Supervisor: between rounds a late replacement is no worker that begin
   (void)node.does(Tick{}, 60s);
   rendezvous::StopRound stop{1, "another node is lost"};
   stop.keep = true;
-  (void)node.does(Heard{stop});
+  (void)node.does(Received{stop});
   (void)node.does(WorkerLeft{0, 1});
   CHECK(node.does(WorkerLeft{1, 1}).back() == "send join with 2 living");
   node.assign(2, 2);
@@ -131,7 +131,7 @@ TEST_CASE("Supervisor: between rounds a late replacement is no worker that begin
 TEST_CASE("Supervisor: workers that end with the run are not late") {
   WaitingNode node;
   node.replace();
-  CHECK(node.does(Heard{rendezvous::EndRun{}}) == Lines{"signal SIGTERM"});
+  CHECK(node.does(Received{rendezvous::EndRun{}}) == Lines{"signal SIGTERM"});
   CHECK(node.left() == 30s);  // The grace, then SIGKILL.
   CHECK(node.does(Tick{}, 30s).back() == "signal SIGKILL");
 }

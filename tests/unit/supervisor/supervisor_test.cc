@@ -29,7 +29,7 @@ struct NodeFixture {
   static Event assign(int round) {
     rendezvous::Seat seat;
     seat.round = round;
-    return Heard{Assign{seat}};
+    return Received{Assign{seat}};
   }
   // A worker that ends by SIGTERM or SIGKILL here was stopped by its agent.
   static Event ended(int local_rank, int code, int signal = 0) {
@@ -44,7 +44,7 @@ struct NodeFixture {
   static Event verdict(int code) {
     Verdict verdict;
     verdict.exit_code = code;
-    return Heard{EndRun{verdict}};
+    return Received{EndRun{verdict}};
   }
 };
 
@@ -65,7 +65,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported and the sibling
   CHECK(does(ended(1, 7)) == Lines{"say rank 1 (pid 11) exited with 7", "send failed",
                                    "signal SIGTERM, rank 1 is lost"});
   CHECK(does(ended(0, 0, SIGTERM)) == Lines{"clean up"});
-  CHECK(does(Heard{StopRound{0, "rank 1 exited with 7", false}}) ==
+  CHECK(does(Received{StopRound{0, "rank 1 exited with 7", false}}) ==
         Lines{"send stopped", "send join"});
   CHECK(does(assign(0)).empty());  // There is no way back into a round.
   CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
@@ -82,7 +82,7 @@ struct LeaverFixture : NodeFixture {
   static Event stop(bool awaits_cause) {
     StopRound stop{0, "rank 0 exited with 1", true};
     stop.awaits_cause = awaits_cause;
-    return Heard{stop};
+    return Received{stop};
   }
   LeaverFixture() {
     does(LinkUp{});
@@ -155,7 +155,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: records of deaths are carried unchang
   does(first);
   does(second);
   now += 1ms;
-  for (const Action& action : supervisor.step(Heard{StopRound{0, "", true}}, now)) {
+  for (const Action& action : supervisor.step(Received{StopRound{0, "", true}}, now)) {
     const auto& stopped =
         std::get<rendezvous::Stopped>(std::get<SendMessage>(action).message).deaths;
     REQUIRE(stopped.size() == 2);
@@ -166,19 +166,19 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: records of deaths are carried unchang
 
 TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported at once, its words follow",
                  "[supervisor]") {
-  const auto wordless = [](int local_rank, int code) {
+  const auto awaiting = [](int local_rank, int code) {
     Event event = ended(local_rank, code);
-    std::get<WorkerEnded>(event).words_follow = true;
+    std::get<WorkerEnded>(event).output_follows = true;
     return event;
   };
   WorkerDeath account = std::get<WorkerEnded>(ended(1, 7)).death;
   account.detail = "loss is NaN";
   does(LinkUp{});
   does(assign(0));
-  CHECK(does(wordless(1, 7)) == Lines{"send failed", "signal SIGTERM, rank 1 is lost"});
-  does(Heard{StopRound{0, "rank 1 exited with 7", true}});
+  CHECK(does(awaiting(1, 7)) == Lines{"send failed", "signal SIGTERM, rank 1 is lost"});
+  does(Received{StopRound{0, "rank 1 exited with 7", true}});
   CHECK(does(ended(0, 0, SIGTERM)).empty());  // What rank 1 said is still to come.
-  const auto actions = supervisor.step(WordsCame{account}, now);
+  const auto actions = supervisor.step(LastOutput{account}, now);
   supervisor.check_invariants();
   REQUIRE(actions.size() == 3);
   CHECK(to_string(actions[0]) == "say rank 1 (pid 11) exited with 7");
@@ -193,11 +193,11 @@ TEST_CASE("Supervisor: the only worker's words are waited for", "[supervisor]") 
   (void)supervisor.step(LinkUp{}, TimePoint{});
   (void)supervisor.step(NodeFixture::assign(0), TimePoint{});
   Event event = NodeFixture::ended(0, 7);
-  std::get<WorkerEnded>(event).words_follow = true;
+  std::get<WorkerEnded>(event).output_follows = true;
   (void)supervisor.step(event, TimePoint{});
   supervisor.check_invariants();
   CHECK_FALSE(supervisor.deadline());
-  const auto actions = supervisor.step(WordsCame{std::get<WorkerEnded>(event).death}, TimePoint{});
+  const auto actions = supervisor.step(LastOutput{std::get<WorkerEnded>(event).death}, TimePoint{});
   REQUIRE(actions.size() == 2);
   CHECK(to_string(actions[1]) == "clean up");
 }
@@ -207,7 +207,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: who ended well is told of, too", "[su
   does(assign(0));
   does(ended(1, 0));
   does(ended(0, 97));
-  const auto actions = supervisor.step(Heard{StopRound{0, "", true}}, now);
+  const auto actions = supervisor.step(Received{StopRound{0, "", true}}, now);
   REQUIRE(actions.size() == 1);
   const auto& stopped = std::get<rendezvous::Stopped>(std::get<SendMessage>(actions[0]).message);
   REQUIRE(stopped.successes.size() == 1);
@@ -217,7 +217,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: who ended well is told of, too", "[su
 
 TEST_CASE_METHOD(NodeFixture, "Supervisor: a restart is announced with its count and its cause",
                  "[supervisor]") {
-  const Event stop = Heard{StopRound{0, "rank 1 on h exited with 7", false, 1, 1, 2}};
+  const Event stop = Received{StopRound{0, "rank 1 on h exited with 7", false, 1, 1, 2}};
   does(LinkUp{});
   does(assign(0));
   SECTION("where the worker failed") {
@@ -311,7 +311,7 @@ TEST_CASE_METHOD(FencedFixture, "Supervisor: the daemon may be back while the wo
     CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "send join"});
   }
   SECTION("and have stopped the round") {
-    does(Heard{StopRound{0, "this node was counted as lost", false}});
+    does(Received{StopRound{0, "this node was counted as lost", false}});
     CHECK(does(ended(1, 0, SIGKILL)) == Lines{"clean up", "send stopped", "send join"});
   }
 }
@@ -325,7 +325,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: only who can be replaced is fenced", 
     CHECK_FALSE(supervisor.deadline());
   }
   SECTION("but while a spare waits") {
-    does(Heard{rendezvous::Alive{.replaceable = true}});
+    does(Received{rendezvous::Alive{.replaceable = true}});
     does(LinkDown{"gone"});
     CHECK(supervisor.deadline() == now + 20s);
   }
@@ -351,7 +351,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: who leaves workers behind still waits
   does(LinkUp{});
   does(assign(0));
   does(ended(1, 7));
-  does(Heard{StopRound{0, "rank 1 exited with 7", true}});
+  does(Received{StopRound{0, "rank 1 exited with 7", true}});
   does(Tick{}, 30s);
   CHECK(does(Tick{}, 10s) ==
         Lines{"say SIGKILL does not end 1 worker of h; abandoning the stuck process", "abandon",
@@ -362,7 +362,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: who leaves workers behind still waits
     CHECK(does(Tick{}, 2s) == Lines{"exit 7"});
   }
   SECTION("and does not come back if the run goes on after all") {
-    CHECK(does(Heard{StopRound{0, "a node joined", false}}) ==
+    CHECK(does(Received{StopRound{0, "a node joined", false}}) ==
           Lines{"send stopped", "send leave", "exit 7"});
   }
 }
@@ -371,7 +371,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: without another cause such workers ar
                  "[supervisor]") {
   does(LinkUp{});
   does(assign(0));
-  does(Heard{StopRound{0, "a node was lost", false}});
+  does(Received{StopRound{0, "a node was lost", false}});
   does(Tick{}, 30s);
   CHECK(does(Tick{}, 10s).back() == "exit 137");
 }
@@ -391,7 +391,7 @@ TEST_CASE_METHOD(NodeFixture,
                  "[supervisor]") {
   does(LinkUp{});
   does(assign(0));
-  CHECK(does(Heard{StopRound{0, "a node was lost", false, 6}}) ==
+  CHECK(does(Received{StopRound{0, "a node was lost", false, 6}}) ==
         Lines{"say a node was lost; stopping, then starting again",
               "signal SIGTERM, rank 6 is lost"});
   REQUIRE(supervisor.deadline() == now + 30s);
@@ -426,7 +426,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure that nobody heard is told o
   does(ended(0, 7));
   does(ended(1, 0, SIGTERM));
   CHECK(does(LinkUp{}) == Lines{"send heartbeat", "send failed"});
-  CHECK(does(Heard{StopRound{0, "why", true}}) == Lines{"send stopped"});
+  CHECK(does(Received{StopRound{0, "why", true}}) == Lines{"send stopped"});
   CHECK(does(LinkDown{"reset"}).size() == 1);
   CHECK(does(LinkUp{}) == Lines{"send heartbeat", "send failed", "send stopped"});
   CHECK(does(verdict(7)) == Lines{"exit 7"});
@@ -501,7 +501,7 @@ TEST_CASE_METHOD(NodeFixture,
 
 TEST_CASE_METHOD(NodeFixture, "Supervisor: refused means no", "[supervisor]") {
   does(LinkUp{});
-  CHECK(does(Heard{Refuse{"--nnodes differs"}}) ==
+  CHECK(does(Received{Refuse{"--nnodes differs"}}) ==
         Lines{"say the rendezvous daemon refused h: --nnodes differs", "exit 3"});
 }
 
@@ -561,8 +561,8 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a run that was closing may go on afte
   does(assign(0));
   does(ended(0, 97));
   does(ended(1, 0, SIGTERM));
-  CHECK(does(Heard{StopRound{0, "rank 0 exited with 97", true}}) == Lines{"send stopped"});
-  CHECK(does(Heard{StopRound{0, "h2 closed its connection", false}}) ==
+  CHECK(does(Received{StopRound{0, "rank 0 exited with 97", true}}) == Lines{"send stopped"});
+  CHECK(does(Received{StopRound{0, "h2 closed its connection", false}}) ==
         Lines{"send stopped", "send join"});
   CHECK(does(assign(1)) == Lines{"start round=1 restarts=0"});
 }
@@ -571,10 +571,10 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a drained node stops its workers and 
                  "[supervisor]") {
   does(LinkUp{});
   does(assign(0));
-  does(Heard{StopRound{0, "h is drained", false}});
+  does(Received{StopRound{0, "h is drained", false}});
   does(ended(0, 0, SIGTERM));
   CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up", "send stopped", "send join"});
-  CHECK(does(Heard{rendezvous::Dismiss{"new fans"}}) ==
+  CHECK(does(Received{rendezvous::Dismiss{"new fans"}}) ==
         Lines{"say the run continues without h: new fans", "exit 0"});
 }
 

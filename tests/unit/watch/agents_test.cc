@@ -103,7 +103,7 @@ TEST_CASE("Mute agents: one that is stopped is told from one that is gone", "[ag
   });
   { const UniqueFd gone = listening(folder / "node-1", 16); }
   const auto answers =
-      ask_windows({folder / "node-0", folder / "node-1", folder / "node-2"}, "where");
+      query_windows({folder / "node-0", folder / "node-1", folder / "node-2"}, "where");
   REQUIRE(answers.size() == 3);
   CHECK(answers[0].is_mute());
   CHECK(answers[0].pid == agent.pid());
@@ -126,7 +126,7 @@ TEST_CASE("Mute agents: a socket that takes no more connections is no other case
   address.sun_family = AF_UNIX;
   (folder / "node-0").copy(address.sun_path, sizeof address.sun_path - 1);
   REQUIRE(::connect(first.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  const auto answers = ask_windows({folder / "node-0"}, "where");
+  const auto answers = query_windows({folder / "node-0"}, "where");
   CHECK(answers[0].is_mute());
   // Its pid is found as a child of the launcher that has the launcher's name.
   PastRun run{.name = "", .record = running(), .state = RunState::kRunning};

@@ -32,29 +32,29 @@ struct Daemon {
   TimePoint now{1h};
   LinkId next = 100;
 
-  void say(LinkId link, const AgentMessage& message) {
+  void deliver(LinkId link, const AgentMessage& message) {
     (void)coordinator.on_message(link, encode(message), now);
     coordinator.check_invariants();
   }
   // A run of one node that fails after 5 s.
   void run(LinkId link, const std::string& run_id) {
-    say(link, Hello{kProtocolVersion, run_id, run_id + ".1"});
+    deliver(link, Hello{kProtocolVersion, run_id, run_id + ".1"});
     NodeOffer offer;
     offer.host = "host-a";
     offer.config.max_restarts = 0;
-    say(link, Join{offer, -1});
+    deliver(link, Join{offer, -1});
     now += 5s;
     PlaceTimes place{.rank = 0, .at = TimePart::kForward, .steps = 10};
     place.parts[TimePart::kForward] = 4s;
     place.parts[TimePart::kStartup] = 1s;
-    say(link, Heartbeat{.round = 0, .times = NodeTimes{{place}, false, "ddprun ./trainer"}});
+    deliver(link, Heartbeat{.round = 0, .times = NodeTimes{{place}, false, "ddprun ./trainer"}});
     WorkerDeath death{.rank = 0, .local_rank = 0, .host = "host-a"};
     death.exit_code = 7, death.detail = "loss is NaN";
-    say(link, Failed{.round = 0, .death = death});
-    say(link, Stopped{.round = 0, .deaths = {death}});
+    deliver(link, Failed{.round = 0, .death = death});
+    deliver(link, Stopped{.round = 0, .deaths = {death}});
     (void)coordinator.on_closed(link, now);
   }
-  std::string ask(const Command& command) {
+  std::string query(const Command& command) {
     std::string text;
     for (const LinkAction& action : coordinator.on_message(next++, encode(command), now)) {
       const auto* send = std::get_if<Send>(&action);
@@ -133,21 +133,21 @@ TEST_CASE("Past runs: a run id that is used again has events of its own", "[past
 
 TEST_CASE("Past runs: a daemon answers about them, also when it has forgotten the run", "[past]") {
   Daemon daemon;
-  CHECK_THAT(daemon.ask({.verb = Verb::kHistory}), Contains("no: ") && Contains("--state-dir"));
+  CHECK_THAT(daemon.query({.verb = Verb::kHistory}), Contains("no: ") && Contains("--state-dir"));
   daemon.coordinator.keep_past();
   daemon.run(1, "job9");
   for (EndedRun& ended : daemon.coordinator.take_ended()) {
     daemon.coordinator.remember(std::move(ended.record));
   }
-  CHECK_THAT(daemon.ask({.verb = Verb::kHistory}), Contains("job9"));
-  CHECK_THAT(daemon.ask({.verb = Verb::kHistory, .run_id = "1"}), Contains("\"events\""));
-  CHECK_THAT(daemon.ask({.verb = Verb::kHistory, .run_id = "job7"}),
+  CHECK_THAT(daemon.query({.verb = Verb::kHistory}), Contains("job9"));
+  CHECK_THAT(daemon.query({.verb = Verb::kHistory, .run_id = "1"}), Contains("\"events\""));
+  CHECK_THAT(daemon.query({.verb = Verb::kHistory, .run_id = "job7"}),
              Contains("no: this daemon has no record of an ended run 'job7'"));
   daemon.now += 2h;
   (void)daemon.coordinator.on_tick(daemon.now);
   CHECK(daemon.coordinator.runs().empty());
-  CHECK_THAT(daemon.ask({.verb = Verb::kReport, .run_id = "job9"}), Contains("ddprun.report/1"));
-  CHECK_THAT(daemon.ask({.verb = Verb::kReport, .run_id = "x"}), Contains("no: there is no run"));
+  CHECK_THAT(daemon.query({.verb = Verb::kReport, .run_id = "job9"}), Contains("ddprun.report/1"));
+  CHECK_THAT(daemon.query({.verb = Verb::kReport, .run_id = "x"}), Contains("no: there is no run"));
 }
 
 TEST_CASE("Past runs: where nobody keeps them nothing is made of an end", "[past]") {

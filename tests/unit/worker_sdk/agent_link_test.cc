@@ -30,11 +30,11 @@ class Agent {
     end_ = UniqueFd(ends[0]);
     link = std::make_unique<AgentLink>(UniqueFd(ends[1]));
   }
-  void say(const AgentMessage& message) { say_bytes(encode(message)); }
-  void say_bytes(const std::string& bytes) {
+  void deliver(const AgentMessage& message) { send_bytes(encode(message)); }
+  void send_bytes(const std::string& bytes) {
     REQUIRE(::send(end_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0);
   }
-  WorkerMessage hear() {
+  WorkerMessage receive() {
     std::array<char, kMessageBytesMax> bytes{};
     pollfd readable{end_.get(), POLLIN, 0};
     REQUIRE(::poll(&readable, 1, 60'000) == 1);
@@ -65,53 +65,53 @@ Error refusal(AgentLink& link) {
 TEST_CASE("Agent link: a fence ends the round and is answered") {
   Agent agent;
   agent.link->set_committed(41);
-  agent.say(seated(3));
+  agent.deliver(seated(3));
   const HeldSeat seat = agent.link->next_seat(-1);
   CHECK(seat.place == seated(3));
   CHECK_FALSE(seat.fence->is_raised());
-  agent.say(Fence{.round = 3, .lost_rank = 2, .why = "it died"});
+  agent.deliver(Fence{.round = 3, .lost_rank = 2, .why = "it died"});
   CHECK(agent.link->await_fence(seat, kPatience));
   CHECK(seat.fence->word()->lost_rank == 2);
   CHECK(seat.fence->word()->why == "it died");
-  CHECK(agent.hear() == WorkerMessage(LeftRound{.round = 3, .step = 41}));
-  agent.say(Fence{.round = 3, .lost_rank = 2, .why = "again"});  // Changes nothing.
-  CHECK(agent.hear() == WorkerMessage(LeftRound{.round = 3, .step = 41}));
+  CHECK(agent.receive() == WorkerMessage(LeftRound{.round = 3, .step = 41}));
+  agent.deliver(Fence{.round = 3, .lost_rank = 2, .why = "again"});  // Changes nothing.
+  CHECK(agent.receive() == WorkerMessage(LeftRound{.round = 3, .step = 41}));
   CHECK(seat.fence->word()->why == "it died");
 }
 
 TEST_CASE("Agent link: a seat in a round that is over is no seat") {
   Agent agent;
-  agent.say(Fence{.round = 4, .lost_rank = -1, .why = ""});
-  agent.say(seated(4));
-  agent.say(seated(6));
+  agent.deliver(Fence{.round = 4, .lost_rank = -1, .why = ""});
+  agent.deliver(seated(4));
+  agent.deliver(seated(6));
   CHECK(agent.link->next_seat(-1).place.round == 6);
-  agent.say(Fence{.round = 6, .lost_rank = -1, .why = ""});
-  agent.say(seated(7));
+  agent.deliver(Fence{.round = 6, .lost_rank = -1, .why = ""});
+  agent.deliver(seated(7));
   CHECK(agent.link->next_seat(6).place.round == 7);
   Agent late;
-  late.say(Fence{.round = 4, .lost_rank = -1, .why = ""});
-  late.say(seated(4));
+  late.deliver(Fence{.round = 4, .lost_rank = -1, .why = ""});
+  late.deliver(seated(4));
   late.hang_up();
   CHECK(refusal(*late.link).kind() == ErrorKind::unreachable);
 }
 
 TEST_CASE("Agent link: a seat in a later round ends the earlier one") {
   Agent agent;
-  agent.say(seated(1));
+  agent.deliver(seated(1));
   const HeldSeat first = agent.link->next_seat(-1);
-  agent.say(seated(2));
+  agent.deliver(seated(2));
   CHECK(agent.link->next_seat(1).place.round == 2);
   CHECK(first.fence->is_raised());
-  agent.say(seated(2));  // Again; or late:
-  agent.say(seated(1));
-  agent.say(seated(3));
+  agent.deliver(seated(2));  // Again; or late:
+  agent.deliver(seated(1));
+  agent.deliver(seated(3));
   CHECK(agent.link->next_seat(2).place.round == 3);
 }
 
 TEST_CASE("Agent link: a change is wanted of the round that it names") {
   Agent agent;
-  agent.say(Change{.round = 5, .why = "growth"});
-  agent.say(seated(5));
+  agent.deliver(Change{.round = 5, .why = "growth"});
+  agent.deliver(seated(5));
   agent.link->next_seat(-1);
   CHECK(agent.link->wants_change(5));
   CHECK_FALSE(agent.link->wants_change(6));
@@ -119,12 +119,12 @@ TEST_CASE("Agent link: a change is wanted of the round that it names") {
 
 TEST_CASE("Agent link: who leaves a round by itself says so") {
   Agent agent;
-  agent.say(seated(2));
+  agent.deliver(seated(2));
   const HeldSeat seat = agent.link->next_seat(-1);
   agent.link->set_committed(9);
   agent.link->leave(seat, "all leave");
   CHECK(seat.fence->is_raised());
-  CHECK(agent.hear() == WorkerMessage(LeftRound{.round = 2, .step = 9}));
+  CHECK(agent.receive() == WorkerMessage(LeftRound{.round = 2, .step = 9}));
 }
 
 TEST_CASE("Agent link: a listener is called once, also if it comes late, and never after its end") {
@@ -163,7 +163,7 @@ TEST_CASE("Agent link: bytes that are no message are named, and end the link") {
                                                         {R"({"type":"seated"})", "bad field"},
                                                         {std::string(9000, ' '), "too long"}}) {
     Agent agent;
-    agent.say_bytes(bytes);
+    agent.send_bytes(bytes);
     const Error error = refusal(*agent.link);
     CHECK(error.kind() == ErrorKind::mismatch);
     CHECK_THAT(error.what(), Contains("the link to the agent") && Contains(complaint));
@@ -173,7 +173,7 @@ TEST_CASE("Agent link: bytes that are no message are named, and end the link") {
 
 TEST_CASE("Agent link: an agent that refuses, or has gone, is the error of the next seat") {
   Agent refusing;
-  refusing.say(Refused{.why = "version 9"});
+  refusing.deliver(Refused{.why = "version 9"});
   CHECK_THAT(refusal(*refusing.link).what(), Contains("refuses this worker: version 9"));
   Agent gone;
   gone.hang_up();
@@ -205,7 +205,7 @@ TEST_CASE("Agent link: a forked child may end, and the parent goes on") {
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
-  agent.say(seated(1));
+  agent.deliver(seated(1));
   CHECK(agent.link->next_seat(-1).place.round == 1);
 }
 

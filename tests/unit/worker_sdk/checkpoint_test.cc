@@ -150,9 +150,9 @@ TEST_CASE("Checkpoint: a bit that flipped, anywhere, is noticed and its file nam
   const auto size = static_cast<std::streamoff>(fs::file_size(path + "/manifest.json"));
   for (std::streamoff at = 0; at < size; at += 7) {
     flip(path + "/manifest.json", at);
-    const std::string said = what(path);
-    const bool blank = said == "nothing";  // Between words bits may flip blanks to other blanks.
-    if (!blank) CHECK_THAT(said, Contains("manifest.json is damaged"));
+    const std::string verdict = what(path);
+    const bool blank = verdict == "nothing";  // Between words bits may flip blanks to other blanks.
+    if (!blank) CHECK_THAT(verdict, Contains("manifest.json is damaged"));
     flip(path + "/manifest.json", at);
   }
   fs::resize_file(path + "/rank-0.bin", 17);
@@ -182,13 +182,13 @@ TEST_CASE("Checkpoint: pieces that are no whole array are refused by all ranks, 
     INFO(c.why);
     const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
       CheckpointWriter writer(group, directory / "c");
-      std::string said;
+      std::string verdict;
       try {
         writer.save(1, std::span(group.rank() == 0 ? &c.first : &c.second, 1));
       } catch (const Error& error) {
-        if (error.kind() == ErrorKind::bad_argument) said = error.text();
+        if (error.kind() == ErrorKind::bad_argument) verdict = error.text();
       }
-      require(said.find(c.why) != std::string::npos, "said: " + said);
+      require(verdict.find(c.why) != std::string::npos, "said: " + verdict);
       const CheckpointPiece good{"w", buffer(values.data(), 8)};
       writer.save(1, std::span(&good, group.rank() == 0 ? 1U : 0U));
     });
@@ -216,15 +216,15 @@ TEST_CASE("Checkpoint: what one rank cannot write all ranks hear, at the next ca
       if (fails) std::ofstream(directory / "file") << "in the way";
       CheckpointWriter writer(group, directory / (fails ? "file/c" : "c"));
       writer.save_async(1, state.pieces(group));
-      std::string said;
+      std::string verdict;
       try {
         in_wait ? writer.wait() : writer.save_async(2, state.pieces(group));
       } catch (const Error& error) {
         require(error.kind() == ErrorKind::system && error.where().peer == 1, error.what());
-        said = error.text();
+        verdict = error.text();
       }
-      require(said.find("rank 1 on ") == 0 && said.find("cannot create") != std::string::npos,
-              "said: " + said);
+      require(verdict.find("rank 1 on ") == 0 && verdict.find("cannot create") != std::string::npos,
+              "said: " + verdict);
       if (fails) fs::remove(directory / "file");
       if (fails) fs::create_directory_symlink(directory / "", directory / "file");
       writer.save(3, state.pieces(group));
@@ -238,10 +238,10 @@ TEST_CASE("Checkpoint: what one rank cannot write all ranks hear, at the next ca
 }
 
 // What is said on all ranks of two, each of which has a folder of its own.
-std::string said_of_folders(const TemporaryDirectory& directory, bool in_wait) {
-  std::string said[2];
+std::string error_of_folders(const TemporaryDirectory& directory, bool in_wait) {
+  std::string verdict[2];
   const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {
-    std::string& text = said[group.rank()];
+    std::string& text = verdict[group.rank()];
     State state(1);
     CheckpointWriter writer(group, directory / std::to_string(group.rank()));
     try {
@@ -256,17 +256,17 @@ std::string said_of_folders(const TemporaryDirectory& directory, bool in_wait) {
     }
   });
   CHECK(outcome(errors) == "all well");
-  CHECK(said[0] == said[1]);
-  return said[0];
+  CHECK(verdict[0] == verdict[1]);
+  return verdict[0];
 }
 
 TEST_CASE("Checkpoint: a folder that the ranks do not share is no success") {
   const TemporaryDirectory directory;
-  CHECK_THAT(said_of_folders(directory, true),
+  CHECK_THAT(error_of_folders(directory, true),
              Contains("rank 0 on ") && Contains("checkpoint-000001-step-1: what rank 1 on ") &&
                  Contains(" wrote there is not here: the folder must be shared by all hosts"));
   CHECK_FALSE(fs::exists(directory / "0/checkpoint-000001-step-1/seen"));
-  const std::string later = said_of_folders(directory, false);
+  const std::string later = error_of_folders(directory, false);
   CHECK_THAT(later, Catch::StartsWith("3: rank 0 on ") &&
                         Contains("checkpoint-000002-step-1: what rank "));
 }
@@ -294,14 +294,14 @@ TEST_CASE("Checkpoint: a folder that cannot be is named on all ranks, and later 
     State state(1);
     CheckpointWriter writer(group, directory / "file/c");
     for (int attempt = 0; attempt < 2; ++attempt) {
-      std::string said;
+      std::string verdict;
       try {
         writer.save(1, state.pieces(group));
       } catch (const Error& error) {
         require(error.kind() == ErrorKind::system, "another kind");
-        said = error.text();
+        verdict = error.text();
       }
-      require(said.find("file/c") != std::string::npos && said.find("rank 0") == 0, said);
+      require(verdict.find("file/c") != std::string::npos && verdict.find("rank 0") == 0, verdict);
     }
   });
   CHECK(outcome(errors) == "all well");
@@ -422,15 +422,15 @@ TEST_CASE("Atomic file: where the new one does not fit the old one stays") {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{4096, before.rlim_max};
   REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
-  std::string said;
+  std::string verdict;
   try {
     replace_file(path, std::string(10000, 'x'));
   } catch (const std::exception& e) {
-    said = e.what();
+    verdict = e.what();
   }
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
-  CHECK_THAT(said, Contains("cannot write " + path + ".tmp: File too large"));
+  CHECK_THAT(verdict, Contains("cannot write " + path + ".tmp: File too large"));
   CHECK(read_file(path) == "old");
   CHECK_FALSE(std::filesystem::exists(path + ".tmp"));
 }

@@ -146,10 +146,10 @@ TEST_CASE("Environment: DDPRUN_BACKEND goes before the option", "[environment]")
 TEST_CASE("Environment: what is nccl's own reaches its plan", "[environment]") {
   InitOptions options;
   options.nccl = {.device = 3, .max_ctas = 8, .may_shrink = true};
-  const GpuWish wish = read_environment(kLaunched, options).gpu;
-  CHECK(wish.device == 3);
-  CHECK(wish.max_ctas == 8);
-  CHECK(wish.may_shrink);
+  const GpuRequest request = read_environment(kLaunched, options).gpu;
+  CHECK(request.device == 3);
+  CHECK(request.max_ctas == 8);
+  CHECK(request.may_shrink);
   CHECK(read_environment(with("DDPRUN_NCCL_MAX_CTAS", "4"), options).gpu.max_ctas == 4);
 }
 

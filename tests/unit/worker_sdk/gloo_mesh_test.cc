@@ -27,13 +27,13 @@ class KnownAddresses : public gloo::rendezvous::Store {
  public:
   void set(const std::string& key, const Addresses& value) override { values_[key] = value; }
   Addresses get(const std::string& key) override {
-    std::call_once(once_, [this] { asked.set_value(); });
+    std::call_once(once_, [this] { queried.set_value(); });
     return values_.at(key);
   }
   void wait(const std::vector<std::string>&) override {}
   void wait(const std::vector<std::string>&, const std::chrono::milliseconds&) override {}
 
-  std::promise<void> asked;
+  std::promise<void> queried;
 
  private:
   std::map<std::string, Addresses> values_;
@@ -74,7 +74,7 @@ TEST_CASE("Gloo mesh: who waits for a peer that will never connect is freed by t
       return error.what();
     }
   });
-  store.asked.get_future().wait();
+  store.queried.get_future().wait();
   fence->raise({});
   REQUIRE(outcome.wait_for(60s) == std::future_status::ready);
   const std::string text = outcome.get();

@@ -298,8 +298,8 @@ TEST_CASE("Group failure: after an error the group is dead, and says since when"
             try {
               i == 0 ? group.barrier() : group.all_reduce_async(arrays(group, 1)).wait();
             } catch (const Error& error) {
-              const bool says_why = error.text().find("all_reduce #1") != std::string::npos;
-              if (error.kind() == ErrorKind::aborted && says_why) ++right;
+              const bool names_cause = error.text().find("all_reduce #1") != std::string::npos;
+              if (error.kind() == ErrorKind::aborted && names_cause) ++right;
             }
           }
         });

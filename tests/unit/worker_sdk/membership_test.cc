@@ -44,14 +44,15 @@ TEST_CASE("Membership: text that is cut, longer or garbled is no table", "[membe
 
 TEST_CASE("Membership: ranks of one host choose shm, of several cpu, each on its own gloo",
           "[membership]") {
-  for (const char* wish : {"auto", "cpu"}) {
-    CHECK(decide({rank_on("a", wish), rank_on("a", wish)}).backend == "shm");
-    CHECK(decide({rank_on("a", wish), rank_on("b", wish)}).backend == "gloo");
-    CHECK(decide({rank_on("a", wish), rank_on("a", wish), rank_on("b", wish)}).backend == "cpu");
+  for (const char* wanted : {"auto", "cpu"}) {
+    CHECK(decide({rank_on("a", wanted), rank_on("a", wanted)}).backend == "shm");
+    CHECK(decide({rank_on("a", wanted), rank_on("b", wanted)}).backend == "gloo");
+    CHECK(decide({rank_on("a", wanted), rank_on("a", wanted), rank_on("b", wanted)}).backend ==
+          "cpu");
     // Two containers of one host and name, in different namespaces.
-    Introduction elsewhere = rank_on("a", wish);
+    Introduction elsewhere = rank_on("a", wanted);
     elsewhere.domain += "'s container";
-    CHECK(decide({rank_on("a", wish), elsewhere}).backend == "gloo");
+    CHECK(decide({rank_on("a", wanted), elsewhere}).backend == "gloo");
   }
   CHECK(decide({rank_on("a", "gloo"), rank_on("a", "gloo")}).backend == "gloo");
   std::vector<Introduction> many(static_cast<std::size_t>(kShmRanksMax) + 1, rank_on("a"));
@@ -70,15 +71,15 @@ TEST_CASE("Membership: a rank that ended is lost, whatever else is wrong with sh
           "[membership]") {
   const std::string well = encode(Attachment{}), bad = encode(Attachment{"no space"});
   const std::string lost = encode(Attachment{.problem = "no such process", .ended = 1});
-  for (const char* wish : {"shm", "auto", "cpu"}) {
-    CHECK(decide_sharing({well, well}, wish).shares);
-    const Sharing sharing = decide_sharing({bad, well, lost}, wish);
+  for (const char* wanted : {"shm", "auto", "cpu"}) {
+    CHECK(decide_sharing({well, well}, wanted).shares);
+    const Sharing sharing = decide_sharing({bad, well, lost}, wanted);
     CHECK_FALSE(sharing.shares);
     CHECK(sharing.kind == ErrorKind::peer_lost);
     CHECK(sharing.culprit == 1);
     CHECK(sharing.error == "rank 1 ended before all had joined");
-    CHECK(decide_sharing({well, "x"}, wish).kind == ErrorKind::mismatch);
-    CHECK(decide_sharing({well, "x"}, wish).culprit == 1);
+    CHECK(decide_sharing({well, "x"}, wanted).kind == ErrorKind::mismatch);
+    CHECK(decide_sharing({well, "x"}, wanted).culprit == 1);
   }
   const Sharing without = decide_sharing({well, bad}, "auto");
   CHECK_FALSE(without.shares);

@@ -42,11 +42,11 @@ std::vector<Ranks> worlds() {
 TEST_CASE("Survivors: who is neither heard of nor lost is awaited", "[shrink]") {
   Survey survey(1, 5, {4});
   CHECK(survey.awaited() == Ints{0, 2, 3});
-  survey.hear(0, {3});
+  survey.add_report(0, {3});
   CHECK(survey.awaited() == Ints{2});
   CHECK(survey.members() == Ints{0, 1});
-  survey.hear(2, {});
-  survey.hear(3, {});  // It is there, and yet somebody wants to go on without it.
+  survey.add_report(2, {});
+  survey.add_report(3, {});  // It is there, and yet somebody wants to go on without it.
   CHECK(survey.awaited().empty());
   CHECK(survey.members() == Ints{0, 1, 2});
 }

@@ -74,7 +74,7 @@ class TrainedParameters {
       if (!tensors_[i].requires_grad()) {
         refuse(names_[i], "was frozen (requires_grad is off) after it was wrapped");
       }
-      const Look now = describe(tensors_[i]);
+      const TensorForm now = describe(tensors_[i]);
       if (now == taken_as_[i]) continue;
       refuse(names_[i], "is " + text_of(now) + " now, but was " + text_of(taken_as_[i]) +
                             " when it was wrapped");
@@ -87,23 +87,23 @@ class TrainedParameters {
   }
 
  private:
-  struct Look {
+  struct TensorForm {
     at::ScalarType type;
     at::Device device;
     std::vector<std::int64_t> sizes;
-    bool operator==(const Look& other) const {
+    bool operator==(const TensorForm& other) const {
       return type == other.type && device == other.device && sizes == other.sizes;
     }
   };
-  static Look describe(const at::Tensor& t) {
+  static TensorForm describe(const at::Tensor& t) {
     return {t.scalar_type(), t.device(), t.sizes().vec()};
   }
-  static std::string text_of(const Look& look) {
-    std::string text = std::string(c10::toString(look.type)) + " [";
-    for (std::size_t d = 0; d < look.sizes.size(); ++d) {
-      text += (d == 0 ? "" : ", ") + std::to_string(look.sizes[d]);
+  static std::string text_of(const TensorForm& form) {
+    std::string text = std::string(c10::toString(form.type)) + " [";
+    for (std::size_t d = 0; d < form.sizes.size(); ++d) {
+      text += (d == 0 ? "" : ", ") + std::to_string(form.sizes[d]);
     }
-    return text + "] on " + look.device.str();
+    return text + "] on " + form.device.str();
   }
   [[noreturn]] void refuse(const std::string& name, const std::string& text) const {
     throw Error(ErrorKind::bad_argument, {.rank = rank_, .operation = "DistributedDataParallel"},
@@ -114,7 +114,7 @@ class TrainedParameters {
   const int rank_;
   std::vector<at::Tensor> tensors_;
   std::vector<std::string> names_;
-  std::vector<Look> taken_as_;
+  std::vector<TensorForm> taken_as_;
   Named frozen_;
 };
 

@@ -72,20 +72,20 @@ struct SpawnedProcess {
 };
 
 // What children that are born together have in common.
-struct BirthRound {
+struct StartBatch {
   const EndSlots* slots = nullptr;    // Borrowed. Null: each takes our whole table with it.
   std::uint64_t ignored_signals = 0;  // See ignored_signals().
 };
 
 // A process that is being started. The thread that makes one must not end before the process, which
 // would be killed with it.
-class Birth {
+class ChildStart {
  public:
   // `place`: of the slots, which no other child that is being born has.
-  Birth(WorkerSpec spec, WorkerEnds ends, const BirthRound& round, std::size_t place);
-  ~Birth();  // Waits, too.
-  Birth(const Birth&) = delete;
-  Birth& operator=(const Birth&) = delete;
+  ChildStart(WorkerSpec spec, WorkerEnds ends, const StartBatch& round, std::size_t place);
+  ~ChildStart();  // Waits, too.
+  ChildStart(const ChildStart&) = delete;
+  ChildStart& operator=(const ChildStart&) = delete;
 
   // Waits until the child has become the program; once. Or what failed on the way: a child that
   // failed has been reaped already.
@@ -102,7 +102,7 @@ std::uint64_t ignored_signals();
 // Whether a process can be born in that cgroup and live. Some kernels (seen with 6.18) take a
 // process that is born in a cgroup which has been killed before for one that was forked too late to
 // be killed with the others, and kill it.
-bool can_be_born_in(int cgroup_fd);
+bool can_start_in(int cgroup_fd);
 
 // Our own environment, "NAME=value" each.
 std::vector<std::string> current_environment();

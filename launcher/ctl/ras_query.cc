@@ -1,4 +1,4 @@
-#include "launcher/ctl/ras_ask.h"
+#include "launcher/ctl/ras_query.h"
 
 #include <algorithm>
 #include <boost/asio/connect.hpp>
@@ -17,7 +17,7 @@ namespace {
 using boost::asio::ip::tcp;
 using Error = boost::system::error_code;
 
-constexpr Milliseconds kFirstWord{2000};
+constexpr Milliseconds kFirstReply{2000};
 constexpr std::size_t kLineMax = 1024;
 constexpr std::size_t kAnswerMax = std::size_t{64} << 20;
 
@@ -29,16 +29,16 @@ class RasQuestion {
   explicit RasQuestion(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
 
   // Call this first. Whether any answer arrived; an error counts, too.
-  bool has_word_within(Milliseconds limit) {
+  bool answers_within(Milliseconds limit) {
     resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port.value_or(0)),
                             [this](Error error, const tcp::resolver::results_type& found) {
                               if (error) return fail(error);
                               connect(found);
                             });
     const auto end = std::chrono::steady_clock::now() + limit;
-    while (!heard_ && !result_ && io_.run_one_until(end) > 0) {
+    while (!is_ras_ && !result_ && io_.run_one_until(end) > 0) {
     }
-    return heard_ || result_;
+    return is_ras_ || result_;
   }
 
   // std::nullopt: no answer within the limit.
@@ -51,16 +51,16 @@ class RasQuestion {
   void connect(const tcp::resolver::results_type& found) {
     boost::asio::async_connect(socket_, found, [this](Error error, const tcp::endpoint&) {
       if (error) return fail(error);
-      say("CLIENT PROTOCOL 2\n", [this](const std::string& line) {
+      send("CLIENT PROTOCOL 2\n", [this](const std::string& line) {
         if (!line.starts_with("SERVER PROTOCOL ")) return refuse(line);
-        heard_ = true;
+        is_ras_ = true;
         set_format();
       });
     });
   }
 
   void set_format() {
-    say("SET FORMAT json\n", [this](const std::string& line) {
+    send("SET FORMAT json\n", [this](const std::string& line) {
       answer_.is_json = line == "OK";
       if (!answer_.is_json && !line.starts_with("ERROR")) return refuse(line);
       question_ = "VERBOSE STATUS\n";
@@ -83,18 +83,18 @@ class RasQuestion {
   }
 
   // Sends `words` and passes on the line that is received.
-  void say(const char* words, std::function<void(const std::string&)> heard) {
+  void send(const char* words, std::function<void(const std::string&)> on_line) {
     question_ = words;
     boost::asio::async_write(socket_, boost::asio::buffer(question_),
-                             [this, heard = std::move(heard)](Error error, std::size_t) {
+                             [this, on_line = std::move(on_line)](Error error, std::size_t) {
                                if (error) return fail(error);
                                auto into = boost::asio::dynamic_buffer(buffer_, kLineMax);
                                boost::asio::async_read_until(
-                                   socket_, into, '\n', [this, heard](Error e, std::size_t n) {
+                                   socket_, into, '\n', [this, on_line](Error e, std::size_t n) {
                                      if (e) return fail(e);
                                      const std::string line = buffer_.substr(0, n - 1);
                                      buffer_.erase(0, n);
-                                     heard(line);
+                                     on_line(line);
                                    });
                              });
   }
@@ -121,14 +121,14 @@ class RasQuestion {
   std::string question_, buffer_;
   RasAnswer answer_;
   std::optional<Result<RasAnswer>> result_;
-  bool heard_ = false;  // The peer is NCCL's RAS.
+  bool is_ras_ = false;  // The peer is NCCL's RAS.
 };
 
 }  // namespace
 
 // All ranks of a node listen at one port, and the kernel gives each connection to one of them. If
 // no answer arrives, try again: that rank may be stopped.
-Result<RasAnswer> ask_ras(const Endpoint& endpoint, Milliseconds limit) {
+Result<RasAnswer> query_ras(const Endpoint& endpoint, Milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + limit;
   const auto left = [&] {
@@ -136,7 +136,7 @@ Result<RasAnswer> ask_ras(const Endpoint& endpoint, Milliseconds limit) {
   };
   while (left().count() > 0) {
     RasQuestion question(endpoint);
-    if (!question.has_word_within(std::min(left(), kFirstWord))) continue;
+    if (!question.answers_within(std::min(left(), kFirstReply))) continue;
     if (auto answer = question.answer_within(left())) return std::move(*answer);
   }
   return Failure{Errc::kPeerSilent, to_string(endpoint) + " does not answer within " +

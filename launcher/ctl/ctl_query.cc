@@ -1,4 +1,4 @@
-#include "launcher/ctl/ctl_ask.h"
+#include "launcher/ctl/ctl_query.h"
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
@@ -51,17 +51,17 @@ class Question : public std::enable_shared_from_this<Question> {
                              [weak = weak_from_this()](Result<std::shared_ptr<Link>> link) {
                                const auto self = weak.lock();
                                if (!self) return;
-                               if (link) return self->say(std::move(*link));
+                               if (link) return self->send(std::move(*link));
                                self->finish(self->explained(link.error()));
                              });
   }
 
  private:
-  void say(std::shared_ptr<Link> link) {
+  void send(std::shared_ptr<Link> link) {
     link_ = std::move(link);
     link_->start({.on_message =
                       [weak = weak_from_this()](const std::string& body) {
-                        if (const auto self = weak.lock()) self->hear(body);
+                        if (const auto self = weak.lock()) self->receive(body);
                       },
                   .on_closed =
                       [weak = weak_from_this()](const Failure& why) {
@@ -77,7 +77,7 @@ class Question : public std::enable_shared_from_this<Question> {
     });
   }
 
-  void hear(const std::string& body) {
+  void receive(const std::string& body) {
     const auto report = rendezvous::decode_answer(body);
     if (!report) {
       return finish(Failure{
@@ -102,10 +102,9 @@ class Question : public std::enable_shared_from_this<Question> {
       return {why.code, "the daemon at " + where() +
                             " closed the connection without an answer; is it an older version?"};
     }
-    const bool says_all = why.code == Errc::kBadToken || why.code == Errc::kNotFound ||
-                          why.code == Errc::kPeerSilent ||
-                          why.code == std::errc::timed_out;
-    return {why.code, says_all ? why.context : to_string(why)};
+    const bool is_complete = why.code == Errc::kBadToken || why.code == Errc::kNotFound ||
+                             why.code == Errc::kPeerSilent || why.code == std::errc::timed_out;
+    return {why.code, is_complete ? why.context : to_string(why)};
   }
 
   void finish(Result<std::string> result) {
@@ -128,19 +127,19 @@ class Question : public std::enable_shared_from_this<Question> {
 
 }  // namespace
 
-std::shared_ptr<void> async_ask(boost::asio::io_context& io, const Endpoint& endpoint,
-                                const std::string& token, const rendezvous::Command& command,
-                                std::function<void(Result<std::string>)> handler) {
+std::shared_ptr<void> async_query(boost::asio::io_context& io, const Endpoint& endpoint,
+                                  const std::string& token, const rendezvous::Command& command,
+                                  std::function<void(Result<std::string>)> handler) {
   const auto question = std::make_shared<Question>(io, endpoint, command, std::move(handler));
   question->start(io, token);
   return question;
 }
 
-Result<std::string> ask(const Endpoint& endpoint, const std::string& token,
-                        const rendezvous::Command& command) {
+Result<std::string> query(const Endpoint& endpoint, const std::string& token,
+                          const rendezvous::Command& command) {
   boost::asio::io_context io{1};
   std::optional<Result<std::string>> result;
-  const auto asked = async_ask(io, endpoint, token, command, [&](Result<std::string> answer) {
+  const auto pending = async_query(io, endpoint, token, command, [&](Result<std::string> answer) {
     result = std::move(answer);
     io.stop();
   });

@@ -1,4 +1,4 @@
-#include "bench/programs/barrier_talk.h"
+#include "bench/programs/barrier_messages.h"
 
 #include <array>
 #include <charconv>
@@ -20,38 +20,38 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-BarrierTalk tcp_store(bool new_dialect, const std::string& name) {
+BarrierMessages tcp_store(bool new_dialect, const std::string& name) {
   const test::StoreRequests to(new_dialect);
-  BarrierTalk talk;
+  BarrierMessages messages;
   if (new_dialect) {
-    talk.hello = to.validate() + to.ping(1);
-    talk.hello_reply_bytes = 4;
+    messages.hello = to.validate() + to.ping(1);
+    messages.hello_reply_bytes = 4;
   }
-  talk.arrive = to.add(name + "/count", 1);
-  talk.wait = to.wait({name + "/go"});
-  talk.release_and_wait = to.set(name + "/go", "1") + talk.wait;
-  talk.arrived = [](std::string_view reply) -> std::optional<long> {
+  messages.arrive = to.add(name + "/count", 1);
+  messages.wait = to.wait({name + "/go"});
+  messages.release_and_wait = to.set(name + "/go", "1") + messages.wait;
+  messages.arrived = [](std::string_view reply) -> std::optional<long> {
     if (reply.size() < 8) return {};
     std::int64_t count = 0;
     std::memcpy(&count, reply.data(), sizeof count);
     return count;
   };
-  talk.released = [](std::string_view reply) { return !reply.empty(); };
-  return talk;
+  messages.released = [](std::string_view reply) { return !reply.empty(); };
+  return messages;
 }
 
 // A stream is what many can wait for and one command ends all waits for.
-BarrierTalk redis(const std::string& name) {
-  BarrierTalk talk;
-  talk.arrive = resp({"INCR", name + "/count"});
-  talk.wait = resp({"XREAD", "BLOCK", "0", "STREAMS", name + "/go", "0"});
-  talk.release_and_wait = resp({"XADD", name + "/go", "*", "go", "1"}) + talk.wait;
-  talk.arrived = [](std::string_view reply) -> std::optional<long> {
+BarrierMessages redis(const std::string& name) {
+  BarrierMessages messages;
+  messages.arrive = resp({"INCR", name + "/count"});
+  messages.wait = resp({"XREAD", "BLOCK", "0", "STREAMS", name + "/go", "0"});
+  messages.release_and_wait = resp({"XADD", name + "/go", "*", "go", "1"}) + messages.wait;
+  messages.arrived = [](std::string_view reply) -> std::optional<long> {
     if (!reply.ends_with('\n')) return {};
     return number_in(reply.substr(1));
   };
-  talk.released = [](std::string_view reply) { return contains(reply, "*1\r\n"); };
-  return talk;
+  messages.released = [](std::string_view reply) { return contains(reply, "*1\r\n"); };
+  return messages;
 }
 
 std::string base64(std::string_view in) {
@@ -77,30 +77,31 @@ std::string post(const std::string& path, const std::string& body) {
 }
 
 // etcd does not count; a transaction puts a key of one's own and asks how many there are.
-BarrierTalk etcd(const std::string& name, int client) {
+BarrierMessages etcd(const std::string& name, int client) {
   const std::string first = base64(name + "/count/");
   const std::string end = base64(name + "/count0");  // '0' follows '/'.
   const std::string mine = base64(name + "/count/" + std::to_string(client));
   const std::string go = base64(name + "/go");
-  BarrierTalk talk;
-  talk.arrive = post("kv/txn", R"({"success":[{"requestPut":{"key":")" + mine +
-                                   R"("}},{"requestRange":{"key":")" + first +
-                                   R"(","range_end":")" + end + R"(","count_only":true}}]})");
-  talk.wait = post("watch", R"({"create_request":{"key":")" + go + R"(","start_revision":"1"}})");
-  talk.release_and_wait = post("kv/put", R"({"key":")" + go + R"("})") + talk.wait;
-  talk.arrived = [](std::string_view reply) -> std::optional<long> {
+  BarrierMessages messages;
+  messages.arrive = post("kv/txn", R"({"success":[{"requestPut":{"key":")" + mine +
+                                       R"("}},{"requestRange":{"key":")" + first +
+                                       R"(","range_end":")" + end + R"(","count_only":true}}]})");
+  messages.wait =
+      post("watch", R"({"create_request":{"key":")" + go + R"(","start_revision":"1"}})");
+  messages.release_and_wait = post("kv/put", R"({"key":")" + go + R"("})") + messages.wait;
+  messages.arrived = [](std::string_view reply) -> std::optional<long> {
     constexpr std::string_view kCount = R"("count":")";
     const std::size_t at = reply.find(kCount);
     if (at == std::string_view::npos || !contains(reply.substr(at), "}}]}")) return {};
     return number_in(reply.substr(at + kCount.size()));
   };
-  talk.released = [](std::string_view reply) { return contains(reply, R"("events")"); };
-  return talk;
+  messages.released = [](std::string_view reply) { return contains(reply, R"("events")"); };
+  return messages;
 }
 
 }  // namespace
 
-BarrierTalk barrier_talk(std::string_view protocol, const std::string& name, int client) {
+BarrierMessages barrier_messages(std::string_view protocol, const std::string& name, int client) {
   if (protocol == "redis") return redis(name);
   if (protocol == "etcd") return etcd(name, client);
   return tcp_store(protocol == "new", name);

@@ -21,13 +21,13 @@ namespace ddprun::launcher {
 // the returned handle is destroyed before; destroy it before the io_context. A failure's context is
 // one sentence for the user: the daemon's objection, or why there is no daemon, not ours, or none
 // that answers.
-std::shared_ptr<void> async_ask(boost::asio::io_context& io, const Endpoint& endpoint,
-                                const std::string& token, const rendezvous::Command& command,
-                                std::function<void(Result<std::string>)> handler);
+std::shared_ptr<void> async_query(boost::asio::io_context& io, const Endpoint& endpoint,
+                                  const std::string& token, const rendezvous::Command& command,
+                                  std::function<void(Result<std::string>)> handler);
 
-// Like async_ask(), but blocks.
-Result<std::string> ask(const Endpoint& endpoint, const std::string& token,
-                        const rendezvous::Command& command);
+// Like async_query(), but blocks.
+Result<std::string> query(const Endpoint& endpoint, const std::string& token,
+                          const rendezvous::Command& command);
 
 // The runs that have ended, for ddprunctl: those of this machine, and those that a daemon
 // remembers. Called by ctl_main.cc.

@@ -1,4 +1,4 @@
-#include "agent/workers/birth.h"
+#include "agent/workers/child_start.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -293,11 +293,11 @@ struct ChildRoom {
 };
 
 // We go on beside the child, which lives in our memory for as long as the room is occupied.
-constexpr int kBirthFlags = CLONE_VM | CLONE_CHILD_CLEARTID | (kHasRawCalls ? 0 : CLONE_VFORK);
+constexpr int kCloneFlags = CLONE_VM | CLONE_CHILD_CLEARTID | (kHasRawCalls ? 0 : CLONE_VFORK);
 
 // With slots it shares our table of descriptors, too, until it has taken what it needs.
 int flags_for(const ChildPlan* plan) {
-  return kBirthFlags | (plan && plan->slots ? CLONE_FILES : 0);
+  return kCloneFlags | (plan && plan->slots ? CLONE_FILES : 0);
 }
 
 // Born in its cgroup: to be moved there afterwards would take milliseconds, and leave a moment in
@@ -339,8 +339,8 @@ void reap(pid_t pid) {
 }  // namespace
 
 // Where it is the child looks for it, so it stays there.
-struct Birth::Child {
-  Child(WorkerSpec given, WorkerEnds given_ends, const BirthRound& round, std::size_t place)
+struct ChildStart::Child {
+  Child(WorkerSpec given, WorkerEnds given_ends, const StartBatch& round, std::size_t place)
       : spec(std::move(given)), ends(std::move(given_ends)) {
     if (ends.stdout_end) spec.stdout_fd = ends.stdout_end.get();
     if (ends.stderr_end) spec.stderr_fd = ends.stderr_end.get();
@@ -382,20 +382,21 @@ struct Birth::Child {
   pid_t pid = 0;
 };
 
-Birth::Birth(WorkerSpec spec, WorkerEnds ends, const BirthRound& round, std::size_t place)
+ChildStart::ChildStart(WorkerSpec spec, WorkerEnds ends, const StartBatch& round, std::size_t place)
     : child_(std::make_unique<Child>(std::move(spec), std::move(ends), round, place)) {
   DDPRUN_ASSERT(!child_->spec.argv.empty());
   Child& child = *child_;
   const std::uint64_t before = ticks_since_boot();
   child.pid = clone_child(child.plan, child.room, child.spec.cgroup_fd, child.pidfd);
-  if (child.pid > 0) WorkerRoster::born(child.spec.roster_place, {before, ticks_since_boot()});
+  if (child.pid > 0)
+    WorkerRoster::note_start(child.spec.roster_place, {before, ticks_since_boot()});
 }
 
-Birth::~Birth() {
+ChildStart::~ChildStart() {
   if (child_ && child_->pid > 0) child_->room.wait_empty();
 }
 
-Result<SpawnedProcess> Birth::finish() {
+Result<SpawnedProcess> ChildStart::finish() {
   Child& child = *child_;
   if (child.pid < 0) return child.failure(Stage::kNone, -child.pid);
   child.room.wait_empty();
@@ -424,7 +425,7 @@ std::uint64_t ignored_signals() {
   return ignored;
 }
 
-bool can_be_born_in(int cgroup_fd) {
+bool can_start_in(int cgroup_fd) {
   int pidfd = -1, status = -1;
   const auto room = std::make_unique<ChildRoom>();
   const pid_t pid = [&] {

@@ -28,6 +28,6 @@ struct RasAnswer {
   std::string text;
 };
 
-Result<RasAnswer> ask_ras(const Endpoint& endpoint, Milliseconds limit);
+Result<RasAnswer> query_ras(const Endpoint& endpoint, Milliseconds limit);
 
 }  // namespace ddprun::launcher

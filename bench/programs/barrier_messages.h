@@ -8,7 +8,7 @@
 
 namespace ddprun::bench {
 
-struct BarrierTalk {
+struct BarrierMessages {
   std::string hello;  // Once connected; its reply has so many bytes.
   std::size_t hello_reply_bytes = 0;
   std::string arrive;
@@ -23,6 +23,6 @@ struct BarrierTalk {
 
 // `protocol` is "old" (PyTorch 1.13), "new" (2.2+), "redis", or "etcd" (3.4's JSON gateway); `name`
 // is of one barrier, `client` of one of those who pass it.
-BarrierTalk barrier_talk(std::string_view protocol, const std::string& name, int client);
+BarrierMessages barrier_messages(std::string_view protocol, const std::string& name, int client);
 
 }  // namespace ddprun::bench
