@@ -44,7 +44,7 @@ TEST_CASE("Service notifier: what it says arrives, and nobody below inherits the
   const auto notifier = ServiceNotifier::from_environment();
   CHECK(std::getenv("NOTIFY_SOCKET") == nullptr);
   CHECK(notifier.watchdog() == Milliseconds(30'000));
-  notifier.send("READY=1");
+  notifier.notify("READY=1");
   CHECK(manager.received() == "READY=1");
 }
 
@@ -52,7 +52,7 @@ TEST_CASE("Service notifier: where nobody asked, nothing is said", "[service]") 
   ::setenv("WATCHDOG_USEC", "soon", 1);
   const auto notifier = ServiceNotifier::from_environment();
   CHECK_FALSE(notifier.watchdog().has_value());
-  notifier.send("READY=1");
+  notifier.notify("READY=1");
   ::setenv("WATCHDOG_USEC", "1000", 1);
   ::setenv("WATCHDOG_PID", "1", 1);  // Meant for another process.
   CHECK_FALSE(ServiceNotifier::from_environment().watchdog().has_value());
