@@ -1,6 +1,7 @@
 #pragma once
-// Every way ddprun can fail, and the type that carries a failure to whoever must handle it. The
-// worker SDK's public boundary throws ddprun::Error (worker_sdk/include/ddprun/error.h) instead.
+// Every way ddprun can fail, and the type that carries a failure to the code that must handle it.
+// The worker SDK's public boundary throws ddprun::Error (worker_sdk/include/ddprun/error.h)
+// instead.
 
 #include <string>
 #include <system_error>
@@ -13,7 +14,7 @@ namespace ddprun {
 enum class Errc {
   kFrameTooLarge = 1,  // A peer announced a frame above its limit.
   kPeerSilent,         // A peer sent nothing for longer than its deadline.
-  kBadMessage,         // Bytes from outside that are not what the protocol says.
+  kBadMessage,         // Bytes from outside that break the protocol.
   kBadToken,           // The peer does not know the run's token, or we do not.
   kBadOption,          // The user asked for something that cannot be.
   kNotFound,           // A file, program or host that is not there.
@@ -22,7 +23,7 @@ enum class Errc {
 const std::error_category& error_category() noexcept;
 std::error_code make_error_code(Errc code) noexcept;
 
-// `code` is for programs, `context` for people: what we were doing, to whom, with what.
+// `code` is for programs, `context` for people: what we were doing, to what and with what.
 struct Failure {
   std::error_code code;
   std::string context;

@@ -79,12 +79,12 @@ struct ProgressPage {
   std::atomic<std::uint64_t> working;  // Set after `work`.
   std::atomic<char> work[kWorkMax];
 
-  std::atomic<std::uint32_t> bell;  // Rung when the agent has said its word: a futex.
+  std::atomic<std::uint32_t> bell;  // A futex, woken when the agent has written its notice.
 
   // Not 0: this process has ended its part in a group by itself, and in none since. Set before the
   // peers can notice.
   std::atomic<std::uint64_t> left;
-  // The number of steps whose state this process has, as one rank of an elastic job.
+  // The step number of the state that this process has as a rank of an elastic job.
   std::atomic<std::uint64_t> kept_steps;
 };
 

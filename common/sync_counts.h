@@ -24,7 +24,7 @@ enum class SyncUnit { kNumber, kBytes, kNanoseconds, kBytesPerSecond };
 struct SyncCounter {
   const char* name;  // In the code; in a heartbeat, if it has a metric.
   SyncUnit unit;
-  const char* metric = "";  // After "ddprun_sync_". None: the daemon is not told.
+  const char* metric = "";  // After "ddprun_sync_"; empty: not sent to the daemon.
   const char* help = "";
   const char* phase = "";  // The label by which the counters of one metric differ.
 
@@ -53,9 +53,9 @@ inline constexpr SyncCounter kSync[] = {
     {"comm_ns", kNanoseconds, "comm_seconds_total", "Time of the buckets' collectives."},
     {"busbw", kBytesPerSecond, "busbw_bytes_per_second", "Bus bandwidth, last window."},
     {"contended_ns", kNanoseconds},  // Of exposed: collectives used the CPU of the backward pass.
-    {"settled_ns", kNanoseconds},    // Of exposed: in steps of which it is known who came last.
+    {"settled_ns", kNanoseconds},    // Of exposed: in steps for which the last rank is known.
     {"buckets", kNumber},
-    {"dropped", kNumber},  // Steps whose times nobody knows. They are in none of the others.
+    {"dropped", kNumber},  // Steps without known times, which are in none of the others.
     // For the ledger (docs/ledger.md); no timer counts these.
     {"startup_ns", kNanoseconds},     // From the start of the process to its first step.
     {"steps_ns", kNanoseconds},       // Of steps that are not taken apart.
@@ -64,8 +64,8 @@ inline constexpr SyncCounter kSync[] = {
     // Parts of what is otherwise outside, where the program is known to be in them.
     {"data_ns", kNanoseconds, "seconds_total", kTime, "data"},
     {"optimizer_ns", kNanoseconds, "seconds_total", kTime, "optimizer"},
-    {"expected", kNumber},  // Steps that the program means to make, since it began; 0: not told.
-    {"commits", kNumber},   // Steps that are not taken apart: of an elastic job.
+    {"expected", kNumber},         // Steps that the program plans, since it began; 0: unknown.
+    {"commits", kNumber},          // Steps that are not taken apart: of an elastic job.
     {"stepped_ns", kNanoseconds},  // From the first step to the end of the last one.
 };
 

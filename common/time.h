@@ -10,7 +10,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
 using Milliseconds = std::chrono::milliseconds;
 
-// An event of state machines whose deadline() names a time. Pure.
-struct Tick {};  // That time has come.
+// An event of state machines with a deadline(). Pure.
+struct Tick {};  // The deadline has come.
 
 }  // namespace ddprun

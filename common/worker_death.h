@@ -5,7 +5,7 @@
 //
 //   agent/process      reaps      local_rank, pid, exit_code, signal
 //   agent/node         places     rank, host, stopped_by_us; at once, so that a node reports its
-//                                 ends in the order of the exits, whoever still holds a pipe
+//                                 ends in the order of the exits, even if a pipe is still held
 //   agent/health       judges     detail, fault, evidence, blames, was_failing, collective, steps;
 //                                 of a failure that has words in its pipe yet, a moment later
 //   agent/node         reports    Failed: the first of the node; Stopped: all of them, in order
@@ -19,12 +19,12 @@ namespace ddprun {
 
 // What kind of failure a death was, as far as the evidence on its host goes.
 enum class Fault {
-  kUnknown,         // Nobody has looked; what an older agent says.
-  kExit,            // It ended with a code and left nothing that says more.
-  kSignal,          // A signal that somebody sent.
+  kUnknown,         // Not examined; also what an older agent sends.
+  kExit,            // It ended with a code and left no explanation.
+  kSignal,          // A signal from another process.
   kCrash,           // SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT: its own doing.
   kStackOverflow,   // SIGSEGV at the end of a stack.
-  kException,       // Nobody caught it, in Python or in C++.
+  kException,       // Uncaught, in Python or in C++.
   kImportError,     // Python found no such module.
   kSyntaxError,     // Python could not read the program.
   kCannotStart,     // execve refused it, or there is no interpreter for it.
@@ -65,14 +65,14 @@ struct WorkerDeath {
   bool stopped_by_us = false;  // It ended after the agent had begun to stop it.
   std::string detail{};  // Error file's message, last lines of stderr, or why it never started.
   Fault fault = Fault::kUnknown;
-  std::string evidence{};       // What besides its status shows that, as a half sentence.
-  int blames = -1;              // The rank that it lost, waited for or disagreed with, as it said.
-  bool was_failing = false;     // stopped_by_us, but it had already said why it was about to end.
+  std::string evidence{};    // What besides its status shows that, as a half sentence.
+  int blames = -1;           // The rank that it lost, waited for or disagreed with, as it reported.
+  bool was_failing = false;  // stopped_by_us, but it had already printed why it was about to end.
   std::int64_t collective = 0;  // The last collective of the whole job that it entered; 0: unknown.
   std::int64_t steps = 0;       // That it had synchronised; 0: unknown.
   std::string work{};     // What it computed when it failed of itself: "step 7, shard 3: ...".
   bool can_skip = false;  // Its job can do without that.
-  std::int64_t kept_steps = 0;  // Steps whose state it had, as one rank of an elastic job.
+  std::int64_t kept_steps = 0;  // Steps in the state that it had as a rank of an elastic job.
 
   bool succeeded() const { return exit_code == 0 && signal == 0; }
   bool operator==(const WorkerDeath&) const = default;
@@ -84,7 +84,7 @@ std::string how_it_ended(const WorkerDeath& death);
 // The status a shell would give the worker: its exit code, or 128 + signal.
 int exit_status(const WorkerDeath& death);
 
-// A signal that tells of a program's own mistake; nobody sends it to stop one.
+// A signal that shows a program's own mistake and is not sent to stop one.
 bool is_crash(int signal);
 
 // It was about to end with an error when we stopped it: its status is what our signal made of it.

@@ -1,8 +1,8 @@
 #pragma once
-// What a worker that can change its seat and its agent say to each other, and its JSON form. One
-// datagram a message, on a pair of unix sockets (SOCK_SEQPACKET); the worker inherits its end and
-// finds its number in the environment. A worker that never says Ready is a plain one: it is stopped
-// and started again when the membership changes. Pure: bytes in, messages out.
+// The messages between an agent and a worker that can change its seat, and their JSON form. One
+// datagram per message, on a pair of unix sockets (SOCK_SEQPACKET); the worker inherits its end and
+// finds its number in the environment. A worker that never sends Ready is a plain one: it is
+// stopped and started again when the membership changes. Pure: bytes in, messages out.
 //
 //   worker                                   agent
 //     Ready ───────────────────────────────▶   the worker can be seated without a new process
@@ -12,7 +12,7 @@
 //     ◀─────────────────────────────── Seated
 //     Resumed ─────────────────────────────▶   for people and counters: what the change has cost
 //
-// Hearing a message twice changes nothing.
+// Receiving a message twice changes nothing.
 
 #include <cstddef>
 #include <cstdint>
@@ -62,12 +62,12 @@ struct Seated {
   int group_world_size = 1;
   std::string master_address;
   int master_port = 0;
-  std::string skip{};  // Pieces of steps that nobody is to compute, separated by "; ".
+  std::string skip{};  // Pieces of steps that no rank may compute, separated by "; ".
   bool operator==(const Seated&) const = default;
 };
-struct Fence {  // The round is over: whoever is in one of its operations leaves it with an error.
+struct Fence {  // The round is over: a worker in one of its operations leaves it with an error.
   int round = 0;
-  int lost_rank = -1;  // Whose end is the reason; -1: nobody's.
+  int lost_rank = -1;  // The rank that ended and so caused it; -1: none.
   std::string why;
   bool operator==(const Fence&) const = default;
 };
@@ -85,7 +85,8 @@ using AgentMessage = std::variant<Seated, Fence, Change, Refused>;
 std::string encode(const WorkerMessage& message);
 std::string encode(const AgentMessage& message);
 
-// Anything but a well-formed message within limits is Errc::kBadMessage, and says which field.
+// Anything but a well-formed message within limits is Errc::kBadMessage, with the name of the
+// field.
 Result<WorkerMessage> decode_worker_message(std::string_view datagram);
 Result<AgentMessage> decode_agent_message(std::string_view datagram);
 

@@ -77,7 +77,7 @@ void take_object(std::string& text, const json& object, const char* name) {
   text = it->dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
 }
 
-// An account is long, and nobody here reads it: it is checked and passed on as the text it is.
+// An account is long and not interpreted here: it is checked and passed on as text.
 bool is_plain_object(std::string_view text) {
   const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
   return text.starts_with('{') && std::ranges::all_of(text, is_ascii) && json::accept(text);
@@ -206,7 +206,7 @@ std::string encode_within(RunRecord record, std::size_t bytes_max) {
     text = encode(record);
   }
   if (text.size() <= bytes_max) return text;
-  record.verdict.clear();  // Of thousands of victims; the exit code says enough.
+  record.verdict.clear();  // It may list thousands of victims; the exit code is enough.
   return encode(record);
 }
 

@@ -50,7 +50,7 @@ struct RunRecord {
   int world_size = 0;  // Of its last round; 0: it never began.
   int nodes = 0;
   int restarts = 0;
-  std::string verdict{};  // JSON as in --error-file (docs/verdict.md); empty: nobody gave one.
+  std::string verdict{};  // JSON as in --error-file (docs/verdict.md); empty if there was none.
   std::vector<RunTail> tails{};
   std::vector<RunEventText> events{};  // The last, the oldest first. A daemon's records have them.
   std::string account{};  // JSON as in docs/ledger.md, in ASCII, for its report; empty: none.

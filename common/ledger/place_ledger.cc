@@ -103,8 +103,8 @@ Time PlaceLedger::until_first_step(const WorkCounts& counts, TimePoint computed)
   return between(working_->began, std::min(working_->resumed.value_or(computed), computed));
 }
 
-// The time of the worker's part in the round so far. What nobody has counted is between steps, or
-// follows the last one: it is kOutside.
+// The time of the worker's part in the round so far. Time that no counter covers lies between steps
+// or after the last one: it is kOutside.
 PlaceLedger::Attempt PlaceLedger::attempt(TimePoint now) const {
   DDPRUN_ASSERT(working_);
   Attempt result;
@@ -138,7 +138,7 @@ PlaceLedger::Attempt PlaceLedger::attempt(TimePoint now) const {
   return result;
 }
 
-// What follows the last step is lost first, then of each kept part the same share: nobody knows
+// What follows the last step is lost first, then of each kept part the same share: it is not known
 // which steps were slow.
 void PlaceLedger::lose(Attempt& attempt) {
   Time lost = std::min({attempt.unsaved, attempt.uncounted, attempt.parts[TimePart::kOutside]});

@@ -47,7 +47,7 @@ class PlaceLedger {
 
   explicit PlaceLedger(TimePoint began, TimePart before = TimePart::kRendezvous);
 
-  // Nobody computes in this place.
+  // No worker computes in this place.
   void idle(TimePart part, TimePoint now);
   // A process begins.
   void start(bool first_round, TimePoint now);
@@ -85,7 +85,7 @@ class PlaceLedger {
     TimeParts parts{};
     TimeParts::Time unsaved{0};    // Kept parts since the last checkpoint.
     TimeParts::Time uncounted{0};  // Since the last step: of kOutside.
-    TimeParts::Time tail{0};       // The same, if the worker says when its last step ended.
+    TimeParts::Time tail{0};       // The same, if the worker reports when its last step ended.
   };
 
   TimeParts::Time since_began(TimePoint now) const;

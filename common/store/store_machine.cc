@@ -64,7 +64,7 @@ std::string_view StoreMachine::value_of(const std::string& key) const {
   return value ? std::string_view(*value) : std::string_view();
 }
 
-// Sets a value, wakes whoever waits for the key and tells whoever watches it.
+// Sets a value, wakes the clients that wait for the key and notifies those that watch it.
 Result<void> StoreMachine::store(const std::string& key, std::string value,
                                  std::vector<StoreReply>& replies) {
   const Result<std::optional<std::string>> before = table_.set(key, std::move(value));
@@ -102,8 +102,8 @@ void StoreMachine::give_up_wait(int id, Connection& connection, std::vector<Stor
   DDPRUN_ASSERT(!key_waits_.waiting(id) && !barrier_waits_.waiting(id) && !connection.queue_turn);
 }
 
-// Who was woken for a queue's element and did not take it lets the next one have it, else that one
-// would wait beside a queue that is not empty.
+// If this client was woken for a queue's element and did not take it, wakes the next one, which
+// would otherwise wait although the queue is not empty.
 void StoreMachine::pass_on_queue_turn(Connection& connection, std::vector<StoreReply>& replies) {
   if (!connection.queue_turn) return;
   const std::string key = std::move(*connection.queue_turn);

@@ -49,7 +49,7 @@ class StoreMachine {
   void open(int connection);
 
   // Carries out what `bytes` complete and appends all answers, also those to other connections. A
-  // Failure says why this connection must be closed; the caller then calls close().
+  // Failure gives the reason why this connection must be closed; the caller then calls close().
   Result<void> feed(int connection, std::string_view bytes, std::vector<StoreReply>& replies);
 
   void close(int connection, std::vector<StoreReply>& replies);
@@ -120,12 +120,13 @@ struct StoreMachine::Connection {
 
   StoreReader reader;
   std::vector<std::string> watched;
-  // The queue whose new element ended this connection's wait, until it has taken it or gone on.
+  // The queue that ended this connection's wait with a new element, until the connection has taken
+  // the element or gone on.
   std::optional<std::string> queue_turn;
   std::size_t reply_bytes = 0;  // Answered to the current feed().
 };
 
-// What a watching client is told (1.13's numbers).
+// The kinds of change that a watching client receives (1.13's numbers).
 enum StoreChange { kUpdated = 0, kCreated = 1, kDeleted = 2, kWatchBegun = 3 };
 
 // The text of the answer to `connection` under construction at the end of `replies`.

@@ -66,8 +66,8 @@ class StoreTable {
   std::size_t bytes_ = 0;  // What those hold, about.
 };
 
-// Who of a store's clients waits for which key. Waking one waiter costs the same however many wait
-// and however many keys each of them waits for. Pure; used by the StoreMachine.
+// Which of a store's clients waits for which key. Waking one waiter costs the same however many
+// wait and however many keys each of them waits for. Pure; used by the StoreMachine.
 class StoreWaits {
  public:
   // `connection`, which must not be waiting, waits until each of `keys` (at least one) has been
@@ -77,8 +77,8 @@ class StoreWaits {
   bool waiting(int connection) const { return waiters_.contains(connection); }
   void cancel(int connection);  // Forgets what the connection waits for, if anything.
 
-  // Wakes everyone who waits for `key`, or whoever has waited longest; appends to `done` those who
-  // now wait for nothing any more.
+  // Wakes all clients that wait for `key`, or the one that has waited longest; appends to `done`
+  // those that now wait for nothing else.
   void wake_all(const std::string& key, std::vector<int>& done);
   void wake_first(const std::string& key, std::vector<int>& done);
 

@@ -141,7 +141,7 @@ void append_string(std::string& out, std::string_view value) {
 }
 
 // False while the first bytes may still become a VALIDATE. They are few, and a request of the old
-// dialect that begins like them is longer, so nobody waits for an answer meanwhile.
+// dialect that begins like them is longer, so no client waits for an answer meanwhile.
 bool StoreReader::find_dialect() {
   const std::string_view head = rest().substr(0, kValidate.size());
   if (!kValidate.starts_with(head)) {

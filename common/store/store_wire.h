@@ -2,11 +2,11 @@
 // Requests of PyTorch's TCPStore, read from a stream of bytes (docs/protocol.md, "The store").
 //
 // The format has no frame length and no request number: a request is an opcode byte and the fields
-// that the opcode calls for. Two dialects are spoken, told apart by a connection's first bytes:
+// that the opcode calls for. There are two dialects, distinguished by a connection's first bytes:
 // PyTorch 2.2 and later open with VALIDATE (00 CE F7 85 3C), PyTorch 1.13 and 2.0 open with
-// anything else. 2.1 speaks the old dialect with other numbers from 7 up and cannot be told
-// from 1.13, so those operations fail there. Pure: bytes in, requests out, and back. Used by the
-// StoreMachine, and by the SDK's client, which writes requests.
+// anything else. 2.1 speaks the old dialect with other numbers from 7 up and cannot be
+// distinguished from 1.13, so those operations fail there. Pure: bytes in, requests out, and back.
+// Used by the StoreMachine, and by the SDK's client, which writes requests.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ enum class StoreOp {
   kWait,        // Answer once all these keys are there.
   kCancelWait,  // Give up waiting.
   kKeyCount,    // How many keys there are.
-  kWatch,       // 1.13 only: tell this connection of each change of a key.
+  kWatch,       // 1.13 only: notify this connection of each change of a key.
   kDelete,      // Remove a key.
   kAppend,      // Append to a value; no answer.
   kMultiGet,    // Several values.
@@ -56,7 +56,7 @@ struct StoreLimits {
   std::size_t store_bytes_max = std::size_t{1} << 30;  // Keys and values of the whole store.
 };
 
-// Of a store that lies in a rank, whose memory is the training program's.
+// For a store inside a rank, which shares its memory with the training program.
 constexpr StoreLimits kRankStoreLimits{.request_bytes_max = 32 << 20, .keys_max = 128 << 10};
 
 struct StoreRequest {

@@ -1,7 +1,7 @@
 #pragma once
 // The clients of one StoreMachine: their sockets, and what each of them has not been sent yet. Does
-// not decide who may connect and does not wait: its owner accepts connections, hands them to
-// take(), and calls serve() whenever descriptor() is readable. Used by the StoreServer, on the
+// not decide which clients may connect and does not wait: its owner accepts connections, hands them
+// to take(), and calls serve() whenever descriptor() is readable. Used by the StoreServer, on the
 // agent's and the daemon's loop, and by the SDK's StoreHost, on a thread of its own.
 
 #include <array>

@@ -32,7 +32,7 @@ inline Failure refused_call(const std::string& doing, const std::string& call,
                        " is needed, or a container's seccomp profile forbids it");
 }
 
-// None, and errno says why, if there is no such process. It is readable once the process has ended.
+// None, with errno set, if there is no such process. It is readable once the process has ended.
 inline UniqueFd open_pidfd(int pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
@@ -42,7 +42,7 @@ inline Failure pidfd_failure(const std::string& doing) {
   return refused_call(doing, "pidfd_open", "Linux 5.9");
 }
 
-// False, and errno says why, if it was not sent. Signal 0 only asks whether it could be.
+// False, with errno set, if it was not sent. Signal 0 only checks whether it could be.
 inline bool send_signal(const UniqueFd& pidfd, int signal) {
   return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// ddprun's own words to the user: one line each, on standard error, never mixed into workers'
-// output. A daemon can be told to say them as JSON, one object a line.
+// ddprun's own messages to the user: one line each, on standard error, never mixed into workers'
+// output. A daemon can print them as JSON, one object per line.
 
 #include <functional>
 #include <string>
@@ -22,13 +22,13 @@ struct Fields {
   std::string_view peer = {};  // An address.
 };
 
-// What is said below `level` is dropped. `program` names the program in each line ("ddprun",
-// "ddprun node 1"). Call it once, before the first line and again after a fork that changes who
-// speaks.
+// Messages below `level` are dropped. `program` names the program in each line ("ddprun", "ddprun
+// node 1"). Call it once, before the first line and again after a fork if the child prints under
+// another name.
 void start(std::string program, Level level, Format format = Format::kText);
 
 void debug(std::string_view text, const Fields& about = {});
-bool debugs();  // Whether debug() says anything: where making the text costs something.
+bool debugs();  // Whether debug() prints anything; for texts that are expensive to make.
 // Plain progress: what is being waited for, where to look.
 void info(std::string_view text, const Fields& about = {});
 // Something the user did not ask for; the run goes on.
@@ -36,9 +36,9 @@ void warning(std::string_view text, const Fields& about = {});
 // Why this program is about to fail.
 void error(std::string_view text, const Fields& about = {});
 
-// For whoever has a line of another kind on the terminal that ddprun's own lines (log.h) go to.
+// For code that shows a line of another kind on the terminal to which ddprun's own lines go.
 
-// Called before each line that is said. Empty: nobody is.
+// `then` is called before each printed line; an empty one is not.
 void before_lines(std::function<void()> then);
 
 }  // namespace ddprun::log

@@ -82,8 +82,8 @@ Question question_about(const End& from, const End& to) {
   return question;
 }
 
-// An exact match, whose answer is there when send() returns. Where no connection has the numbers
-// the kernel answers with who listens at `from`.
+// Requests an exact match; the answer is there when send() returns. If no connection has the
+// numbers, the kernel answers with the socket that listens at `from`.
 std::optional<SocketFacts> query_kernel(int kernel, const End& from, const End& to) {
   const Question question = question_about(from, to);
   if (::send(kernel, &question, sizeof question, 0) != sizeof question) return std::nullopt;
@@ -181,7 +181,7 @@ PeerUser PeerUsers::look_up(int connection) {
   std::optional<SocketFacts> facts;
   if (way_ == Way::kKernel) {
     facts = query_kernel(kernel_.get(), *peer, *local);
-    // Who does not even find this end has no answers to give.
+    // A kernel that does not even find this end cannot answer for the other.
     if (!facts && still_there(connection) && !query_kernel(kernel_.get(), *local, *peer)) {
       *this = PeerUsers(proc_net_, false);
     }

@@ -1,10 +1,10 @@
 #pragma once
-// Whose a TCP connection from this machine is: the kernel knows which user holds its other end.
-// Used by both stores, which have no token that PyTorch's clients could give.
+// The user at the other end of a TCP connection from this machine, as the kernel has it. Used by
+// both stores, which have no token that PyTorch's clients could give.
 //
-// The kernel is asked by NETLINK_SOCK_DIAG, one message and one answer a connection, without
-// waiting; where that is forbidden or missing (some containers), by its tables in /proc/net, which
-// take time in proportion to the connections of the machine.
+// The kernel is queried by NETLINK_SOCK_DIAG, one message and one answer per connection, without
+// waiting. If that is forbidden or missing (some containers), its tables in /proc/net are read,
+// which takes time in proportion to the connections of the machine.
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -20,14 +20,14 @@ namespace ddprun {
 // One end of a TCP connection as the kernel describes it.
 struct SocketFacts {
   int state = 0;            // TCP_ESTABLISHED, ...
-  uid_t user = 0;           // Who made it; as our user namespace knows that user.
-  std::uint64_t inode = 0;  // 0: closed by its program. The user is not known then, and told as 0.
+  uid_t user = 0;           // Its creator, as numbered in our user namespace.
+  std::uint64_t inode = 0;  // 0: closed by its program. Then the user is unknown and given as 0.
 };
 
 enum class PeerUser {
   kOurs,       // This user's, or root's.
   kOthers,     // Another user's of this machine.
-  kGone,       // The program has closed it already: nobody can tell whose it was.
+  kGone,       // The program has closed it already; its user cannot be found any more.
   kElsewhere,  // No socket of this machine (or of this network namespace).
   kUnknown,    // The kernel does not answer at all.
 };
@@ -51,7 +51,7 @@ class PeerUsers {
   UniqueFd kernel_;
 };
 
-// Whose a socket is, for a process that runs as `self`.
+// The user of a socket, for a process that runs as `self`.
 PeerUser peer_user_of(const SocketFacts& facts, uid_t self);
 
 // From a line of /proc/net/tcp or tcp6: the facts, if it is the socket from `local` to `remote`.

@@ -1,5 +1,5 @@
 #pragma once
-// Who holds a TCP port of this machine; for the error message of whoever could not have it.
+// Which process holds a TCP port of this machine; for the error message if the port is taken.
 
 #include <cstdint>
 #include <string>

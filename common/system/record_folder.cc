@@ -21,7 +21,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::string_view kUnfinished = ".new-";  // Then it has not got its name yet.
-constexpr std::time_t kForgottenAfter = 3600;      // Of seconds: nobody writes for so long.
+constexpr std::time_t kForgottenAfter = 3600;      // Seconds; no write takes so long.
 
 // The folder and its parents.
 Result<void> make_folder(const std::string& path) {

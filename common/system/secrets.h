@@ -1,6 +1,6 @@
 #pragma once
-// Keeps secrets, the run's token above all, from those who look at a process from outside: other
-// processes of the same user, such as a run's own workers, and who reads its core files.
+// Keeps secrets, above all the run's token, from other processes of the same user, such as a run's
+// own workers, and from readers of core files.
 
 #include <optional>
 #include <string>
@@ -22,19 +22,19 @@ std::string trimmed(std::string secret);
 // where it was.
 std::optional<std::string> take_variable(const char* name);
 
-// No core files of this process from now on, and nobody of its user but root may trace it or read
-// its memory. It goes over to what is forked; a program that is executed begins anew.
+// From now on this process leaves no core files, and of all users only root may trace it or read
+// its memory. Forked children inherit this; executed programs do not.
 void hide_memory();
 
 // Leaves a secret that was taken to the program that this process is about to execute in its own
 // place: in a memory file without a name, which the variable `file_variable` names.
 Result<void> leave_to_next_program(const char* file_variable, std::string_view secret);
 
-// The first line of a file, trimmed. The failure says that `what` is missing.
+// The first line of a file, trimmed. The failure names `what` as missing.
 Result<std::string> secret_in_file(const std::string& path, std::string_view what);
 
-// What to tell who makes a run's token known to others than this machine's users, if it is so short
-// that it can be found by trying.
+// A warning, for tokens in use beyond this machine, if the token is so short that it can be found
+// by trying.
 std::optional<std::string> short_token_warning(std::string_view token);
 
 }  // namespace ddprun

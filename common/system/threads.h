@@ -40,7 +40,7 @@ inline void ring(SharedBell& bell) noexcept {
             nullptr, 0);
 }
 
-// Sleeps until somebody has rung since `seen` was read. May return early.
+// Sleeps until the bell has been rung since `seen` was read. May return early.
 inline void await_ring(SharedBell& bell, std::uint32_t seen) noexcept {
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAIT, seen, nullptr, nullptr,
             0);

@@ -197,7 +197,7 @@ Result<void> write_aside(const std::string& path, std::string_view text,
       ::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, options.mode & 0600));
   if (!file) return errno_failure("opening " + aside);
   Result<void> written = write_text(file.get(), text, path);
-  // Whose it is cannot always be kept; who may read it always can.
+  // The owner cannot always be kept; the permissions always can.
   if (written && (options.owner + 1 != 0 || options.group + 1 != 0)) {
     if (::fchown(file.get(), options.owner, options.group) != 0) errno = 0;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// The one way to write a file whose path a user has given (--error-file, --report-html,
+// The one way to write a file at a path that a user has given (--error-file, --report-html,
 // TORCHELASTIC_ERROR_FILE, `ddprunctl report --html`), and to read one that a program outside
 // wrote.
 //

@@ -1,5 +1,5 @@
 #pragma once
-// What the environment of this process says.
+// Reads the environment of this process.
 
 #include <cstdlib>
 #include <string>

@@ -96,7 +96,7 @@ std::vector<std::string> wrapped_lines(std::string_view text, std::size_t width)
 
 // Text from outside (run ids, host names, reasons, the output of other programs) on its way to a
 // terminal or a log. A terminal obeys what it is sent: it may be made to take another title, to
-// answer as if somebody typed, or to stay red. This is the only place that decides what is safe.
+// answer as if a person typed, or to stay red. This is the only place that decides what is safe.
 // Pure.
 
 // Several lines as other programs wrote them, without what a terminal would obey; ends of line and

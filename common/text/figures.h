@@ -14,13 +14,13 @@ namespace ddprun {
 std::string grouped(std::int64_t number);  // "5,249"
 std::string percent_text(double share);    // "93.2 %"
 std::string clock_text(double seconds);    // "1:41:40": hours, minutes, seconds.
-std::string rate_text(double value);       // "1.38", "12.5", "230": of steps in a second, say.
+std::string rate_text(double value);       // "1.38", "12.5", "230": such as steps per second.
 // "4 ms", "840 ms", "24.6 s", "13 min 4 s", "2 h 14 min".
 std::string took_text(std::chrono::microseconds time);
 // Of several ranks together: "5,251 rank-s", "12.4 rank-h".
 std::string rank_time_text(std::chrono::microseconds time);
 
-// Counts, numbers and durations as people say them: "1 node", "3 nodes", "2.5 s".
+// Counts, numbers and durations in words: "1 node", "3 nodes", "2.5 s".
 std::string number_of(int n, const char* thing);
 std::string seconds_text(Milliseconds duration);
 

@@ -17,7 +17,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 // `text` as one word of a POSIX shell.
 std::string shell_quote(std::string_view text);
 
-// What a host's name or address says by itself. Pure.
+// What follows from a host's name or address alone. Pure.
 
 // "localhost", 127.0.0.0/8 written in digits and dots, or ::1. Looks no name up.
 bool is_loopback(std::string_view host);
