@@ -178,8 +178,9 @@ std::vector<LinkAction> Coordinator::on_reach(LinkId link, const Reach& reach, T
   return {Send{link, encode(DaemonMessage(Alive{.beat = run->second.beat(), .keeps = true}))}};
 }
 
-// A node that is lost while its link is open says again where it stands, on another: what it said
-// before it heard of its loss is about a seat that it does not hold any more.
+// If a node is lost while its link is open, its link is closed, and the node reports its state
+// again on another one: what it sent before it learnt of its loss concerns a seat that it no longer
+// holds.
 void Coordinator::hang_up(const std::string& run_id, const NodeId& node,
                           const std::string& reason) {
   const auto links = links_.find(run_id);
@@ -254,7 +255,7 @@ void Coordinator::step(const std::string& run_id, const RunEvent& event) {
   note_idle(run_id, run);
   const auto links = links_.find(run_id);
   if (links == links_.end()) return;
-  const DaemonMessage* last_sent = nullptr;  // What all nodes are told is written out once.
+  const DaemonMessage* last_sent = nullptr;  // A message to all nodes is encoded once.
   std::string body;
   for (RunAction& action : actions) {
     const auto link = links->second.find(action.node);
@@ -304,8 +305,8 @@ bool Coordinator::over() const {
   return any;
 }
 
-// The part of Coordinator that answers operators. Their links say one Command, get their answer and
-// are hung up on; they are no agents.
+// The part of Coordinator that answers operators. Their links send one Command, get the answer and
+// are closed; they do not belong to agents.
 
 namespace {
 
@@ -460,7 +461,7 @@ Result<std::string> Coordinator::cancel(const Command& command) {
   if (run == runs_.end()) return refused("name the run to cancel");
   const Run::State state = run->second.state();
   if (state == Run::State::kClosing || state == Run::State::kEnded) {
-    // It might still open again, were its failure excused; nobody wants that any more.
+    // Without this the run could still gather again if its failure were excused.
     if (state == Run::State::kClosing)
       step(command.run_id, {"", Cancel{SIGTERM, plain_line(command.reason)}});
     return refused("run '" + command.run_id + "' is over already: " + run->second.verdict()->text);
@@ -473,7 +474,7 @@ Result<std::string> Coordinator::cancel(const Command& command) {
 
 namespace {
 
-// Whoever asks what became of a run does so soon; a daemon that serves for years forgets the rest.
+// For how long operators can query an ended run; a daemon may serve for years.
 constexpr std::chrono::hours kRemembered{1};
 
 Replay replayed(const Journal& journal) {
@@ -496,7 +497,7 @@ void Coordinator::replay(const Journal& journal, TimePoint now, const std::strin
   if (last.clock != clock) records_ += encode_record(ClockChange{clock, now});
   last.clock = clock;
   restore(std::move(last));
-  // Nobody hears what follows from it; whoever finds us says where it stands and is answered.
+  // The actions have no receiver: each node that connects reports its state and is answered.
   (void)on_recovered(now);
   for (const auto& [run_id, run] : runs_) note_idle(run_id, run);
 }
@@ -517,7 +518,7 @@ std::vector<LinkAction> Coordinator::on_recovered(TimePoint now) {
     step(run_id, {"", Recovered{}});
     const auto links = links_.find(run_id);
     if (links == links_.end()) continue;
-    // Who is still connected need not find us again.
+    // Nodes that are still connected need not return.
     std::set<NodeId> here;  // In an order that does not depend on the memory's layout.
     for (const auto& [node, link] : links->second) here.insert(node);
     for (const NodeId& node : here) {
@@ -552,8 +553,8 @@ void Coordinator::note_busy(const std::string& run_id) {
   idle_since_.erase(since);
 }
 
-// A run that nobody has joined yet, or whose first nodes went again. Nothing of it was recorded
-// that its next node would not say again.
+// A run without a node: none has joined yet, or the first ones have left again. Nothing was
+// recorded of it that its next node would not send again.
 void Coordinator::forget_blank(const std::string& run_id) {
   const auto run = runs_.find(run_id);
   if (run != runs_.end() && run->second.blank() && !has_links(run_id)) erase(run_id);
@@ -563,7 +564,7 @@ void Coordinator::forget_idle() {
   while (!idle_.empty() && now_ - idle_.begin()->first >= kRemembered) {
     const std::string run_id = idle_.begin()->second;
     DDPRUN_ASSERT(runs_.at(run_id).state() == Run::State::kEnded);
-    step(run_id, {"", Begin{}});  // Recorded: who replays must forget it at the same point.
+    step(run_id, {"", Begin{}});  // Recorded, so that a replay forgets the run at the same point.
     erase(run_id);
   }
 }

@@ -1,14 +1,14 @@
 #pragma once
-// All runs of one daemon: which connection speaks for which node of which run. Pure: bodies of
-// frames in, bodies out. Used by daemon/server behind sockets, by a standalone agent without
-// any, and by the simulator.
+// All runs of one daemon: which connection belongs to which node of which run. Pure: bodies of
+// frames in, bodies out. Used by daemon/server behind sockets, by a standalone agent without any,
+// and by the simulator.
 //
 // A link:                hello                        closed, hung up, or the node's next hello
-//          ──▶ stranger ───────▶ peer: speaks for a node ──────────────────────────────────▶ gone
+//          ──▶ stranger ───────▶ peer: belongs to a node ──────────────────────────────────▶ gone
 //                 │ a Command, or anything else                                               ▲
 //                 └────────── the answer, or why not; hung up ────────────────────────────────┘
 //
-// A run:   the first word of a node        everybody has gone, for kRemembered
+// A run:   the first message of a node     all links are closed for kRemembered
 //          ──▶ blank ──▶ goes on ──▶ ended ─────────────────────────────────▶ forgotten
 //                └── its last link has closed ────────────────────────────────────▲
 
@@ -56,8 +56,8 @@ class Coordinator {
   // `unseen`: it may have closed while the daemon did not look. Then its node may come back.
   [[nodiscard]] std::vector<LinkAction> on_closed(LinkId link, TimePoint now, bool unseen = false);
   [[nodiscard]] std::vector<LinkAction> on_tick(TimePoint now);
-  // The daemon itself stood still and has just noticed: nobody's time has passed, and what closes
-  // soon after may have closed meanwhile.
+  // The daemon itself stood still and has just noticed: this time counts against no node, and what
+  // closes soon after may have closed meanwhile.
   [[nodiscard]] std::vector<LinkAction> on_standstill(Milliseconds how_long, TimePoint now);
   // The links of nodes that are silent, and might be lost at the next tick. For each the caller
   // reports by on_reach() what is known of the kernel on the other side.
@@ -66,12 +66,13 @@ class Coordinator {
   // The daemon ends for good though its runs do not: the agents must not fear that it decides
   // against them while they do not reach it.
   [[nodiscard]] std::vector<LinkAction> farewell() const;
-  // The daemon itself is asked to end: every run is told so.
+  // The daemon itself has to end: every run is notified.
   [[nodiscard]] std::vector<LinkAction> on_shutdown(int signal, TimePoint now);
 
   std::optional<TimePoint> deadline() const;
 
-  // The journal could not be written for a while, and we have listened to nobody: like coming back.
+  // The journal could not be written for a while, and no message was handled meanwhile: like a
+  // restart.
   [[nodiscard]] std::vector<LinkAction> on_recovered(TimePoint now);
 
   // The records made since the last call, ready to be appended to the journal.
@@ -84,8 +85,8 @@ class Coordinator {
   // Records that stand for all made so far.
   std::string snapshot(TimePoint now) const;
 
-  // True once there is nothing left to do: at least one run has ended, none goes on, nobody is
-  // connected.
+  // True once there is nothing left to do: at least one run has ended, none goes on, and no link is
+  // open.
   bool over() const;
   const std::map<std::string, Run>& runs() const { return runs_; }
   DaemonStatus status(TimePoint now) const;
@@ -162,9 +163,9 @@ class Coordinator {
 
   TimePoint now_{};
   TimePoint awake_since_ = TimePoint::min();  // When the daemon last noticed a standstill.
-  std::string clock_;                         // Whose time now_ is; empty: nobody said.
+  std::string clock_;                         // The clock of now_; empty: not named.
   std::map<std::string, Run> runs_;
-  std::unordered_map<std::string, TimePoint> idle_since_;  // Runs that have ended, nobody left.
+  std::unordered_map<std::string, TimePoint> idle_since_;  // Ended runs without links.
   std::set<std::pair<TimePoint, std::string>> idle_;       // The same, the oldest first.
   Peers peers_;
   std::unordered_map<std::string, Links> links_;     // By run id.

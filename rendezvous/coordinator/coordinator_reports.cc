@@ -1,5 +1,5 @@
 // The part of Coordinator that keeps the ledgers of the runs: what events and reports mean for
-// them, and who is sent what they hold.
+// them, and which node is sent their contents.
 
 #include <algorithm>
 #include <map>
@@ -52,7 +52,7 @@ void Coordinator::note_event(const std::string& run_id, const Run& run, const Ru
   if (failed && run.state() == Run::State::kRunning && failed->round == run.round()) {
     ledger.happened(incident_of(event.node, failed->death, run.round(), now_));
   }
-  // Who leaves hears no verdict any more.
+  // A node that leaves does not receive the verdict.
   const auto* leave = std::get_if<Leave>(&event.what);
   const auto links = links_.find(run_id);
   if (leave && links != links_.end() && links->second.contains(event.node)) {
@@ -157,7 +157,7 @@ namespace {
 constexpr std::size_t kEventsKept = 50;          // Of one run.
 constexpr std::chrono::seconds kReportDelay{1};  // A run may have begun so long before we know.
 
-// Of the last round; none: nobody has reported.
+// The nodes of the last round, as far as they have reported.
 int nodes_at_end(const std::vector<RunLedger::Row>& rows, TimeParts::Time wall) {
   std::set<NodeId> nodes;
   for (const RunLedger::Row& row : rows) {

@@ -20,7 +20,7 @@ namespace ddprun::rendezvous {
 
 enum class LostBy {
   kClosed,  // Its connection was closed.
-  kSilent,  // It said nothing for heartbeat_timeout.
+  kSilent,  // It sent nothing for heartbeat_timeout.
   kStuck,   // It could not stop its workers in time.
 };
 constexpr std::size_t kLostBys = 3;
@@ -52,7 +52,7 @@ struct News {
   bool is_trouble = false;
 };
 
-// Tells what one step of a run changed from how the run stood before and after it.
+// Finds what one step of a run changed by comparing the run before and after it.
 class StepWatch {
  public:
   StepWatch(const Run& run, const RunEvent& event);
@@ -72,10 +72,10 @@ class StepWatch {
   int restart_count_;
 };
 
-// What the sync timers of a run's workers have counted, for the daemon's metrics. Nodes tell what
-// has been added, so that sums only grow, whoever comes, goes or starts again; a daemon that starts
-// again begins at 0, as its other counters do. Kept by the Coordinator beside the run: nothing of
-// it decides anything, and no journal has it. Pure.
+// What the sync timers of a run's workers have counted, for the daemon's metrics. Nodes report what
+// has been added, so that sums only grow, whichever nodes come, go or start again; a daemon that
+// starts again begins at 0, as its other counters do. Kept by the Coordinator beside the run:
+// nothing of it decides anything, and no journal has it. Pure.
 class SyncTotals {
  public:
   // Ranks that are remembered one by one; those beyond are summed up as rank -1.

@@ -66,7 +66,7 @@ Gate::Work Gate::hold(LinkId link, std::string_view body) {
   if (beats) return work;
   if (held_bytes_ + body.size() > kHeldBytesMax) {
     work.actions.push_back(Hangup{link, "the journal cannot be written and too much is waiting"});
-    return work;  // On its next connection the agent says all of it again.
+    return work;  // On its next connection the agent sends all of it again.
   }
   held_bytes_ += body.size();
   held_.push_back({link, std::string(body)});
@@ -79,7 +79,7 @@ Gate::Work Gate::on_tick(TimePoint now) {
   return work;
 }
 
-// While it is stalled nobody's time passes anyway.
+// While the gate is stalled no node's time passes anyway.
 Gate::Work Gate::on_standstill(Milliseconds how_long, TimePoint now) {
   Work work;
   if (!stalls(now)) pass(coordinator_.on_standstill(how_long, now), now, work);

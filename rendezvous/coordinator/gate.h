@@ -4,13 +4,14 @@
 //
 //           an append takes longer than patience
 //   open ──────────────────────────────────────────▶ stalled
-//     ▲    decide; actions queue behind records         │    decide nothing; hold what is heard,
+//     ▲    decide; actions queue behind records         │    decide nothing; hold the messages,
 //     └─────────────────────────────────────────────────┘    answer hello and heartbeat
 //                  every append is durable
 //
-// When it opens again the nodes get time to find us, as after a restart of the daemon, and what was
-// held is heard in its order; only greetings come first, for an agent that closed its connection
-// and came back on a new one was never lost. One that has not come back yet has time to do so.
+// When the gate opens again the nodes get time to return, as after a restart of the daemon, and the
+// held messages are handled in their order. Only greetings come first, because an agent that closed
+// its connection and came back on a new one was never lost. An agent that has not come back yet has
+// time to do so.
 
 #include <deque>
 #include <optional>

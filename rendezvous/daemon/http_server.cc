@@ -68,7 +68,7 @@ void Session::read() {
   parser_.emplace();
   parser_->header_limit(shared_->options.header_bytes_max);
   parser_->body_limit(shared_->options.body_bytes_max);
-  // A point in time, not a pause: who sends a byte now and then is cut off too.
+  // A point in time, not a pause: a client that sends a byte now and then is cut off too.
   stream_.expires_after(shared_->options.read_timeout);
   http::async_read(
       stream_, buffer_, *parser_,
@@ -95,7 +95,8 @@ bool Session::is_served() const {
                      [&](const auto& field) { return shared_->options.serves(field.value()); });
 }
 
-// The request could not be read to its end. Who has gone away or ran out of time is told nothing.
+// The request could not be read to its end. A client that has left or ran out of time gets no
+// answer.
 void Session::refuse(beast::error_code error) {
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return send({431, "the request's header is too large\n"}, false, true);
@@ -183,7 +184,8 @@ class HttpServer::Core : public std::enable_shared_from_this<HttpServer::Core> {
     session->read();
   }
 
-  // Whoever has been silent for longest goes: a crowd of idle connections keeps no probe out.
+  // Closes the connection that has been silent for longest, so that a crowd of idle connections
+  // cannot keep a probe out.
   bool make_room() {
     auto oldest = sessions_.end();
     TimePoint since = TimePoint::max();

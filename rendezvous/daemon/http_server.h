@@ -1,7 +1,7 @@
 #pragma once
-// Answers HTTP/1.1 requests for small pages, in the daemon's own loop: a client that is slow, that
-// babbles or that never reads costs the others nothing but the limits below. Boost.Beast speaks the
-// protocol; nobody else includes it. Knows nothing of what stands on the pages.
+// Answers HTTP/1.1 requests for small pages, in the daemon's own loop: a client that is slow, sends
+// too much or never reads costs the others no more than the limits below. The only user of
+// Boost.Beast, which implements the protocol. Independent of what is on the pages.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>

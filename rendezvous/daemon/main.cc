@@ -31,13 +31,13 @@ constexpr std::size_t kTokenBytesMax = 4096;
 constexpr std::size_t kDescriptorsWanted =
     100'000;  // For 65,536 links and as much again in handshakes.
 
-// The command line wins over the environment, but nobody is to believe that a token protects them.
+// The command line wins over the environment, but the user must know that the token is not used.
 void warn_of_unused_token(const char* variable, const DaemonOptions& options) {
   log::warning(std::string("--no-auth: the token in ") + variable +
                " is not used; everyone who reaches " + options.address + " can join");
 }
 
-// The token never comes by argv, which everybody on the machine can read.
+// The token never comes by argv, which every user of the machine can read.
 Result<std::string> read_token(DaemonOptions& options) {
   const std::optional<std::string> given = take_variable(kTokenVariable);
   const char* file_variable = std::getenv(kTokenFileVariable);
@@ -72,7 +72,7 @@ Result<std::string> read_token(DaemonOptions& options) {
                  "--no-auth"};
 }
 
-// Where others can listen in, and try tokens on what they heard for as long as they like.
+// On an address where others can record the traffic and try tokens against it at leisure.
 void warn_of_short_token(const std::string& token, const DaemonOptions& options) {
   if (options.listen_fd >= 0 || is_loopback(options.address)) return;  // Else the launcher does.
   if (const auto warning = short_token_warning(token)) log::warning(*warning);
@@ -168,7 +168,7 @@ void add_c10d_options(CLI::App& app, C10dOptions& o) {
 void add_options(CLI::App& app, DaemonOptions& o) {
   app.description(
       "Decides membership and ranks of ddprun runs. Agents connect to it; see docs/protocol.md.");
-  // Whoever starts a service adds to a unit file's options.
+  // The last value wins, so that options can be added to those of a unit file.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--address", o.address, "Address to listen on")->capture_default_str();
   app.add_option("--port", o.port, "Port to listen on; 0 for any")

@@ -99,7 +99,7 @@ struct Measurement {
   Counters counters;
   std::map<std::string, SyncTotals> sync;       // By run id.
   std::map<std::string, LedgerTotals> ledgers;  // By run id.
-  RefusalCounts refused;                        // By everybody together.
+  RefusalCounts refused;  // By the listener, the links and the coordinator together.
   std::size_t connections = 0;
   std::size_t handshakes = 0;
   std::size_t http_connections = 0;

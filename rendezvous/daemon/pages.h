@@ -28,7 +28,7 @@ class Pages {
   // they want nothing.
   std::string key{};
 
-  // Another method than GET is answered with 405, another page with 404; each says what there is.
+  // Another method than GET is answered with 405, another page with 404; each lists what there is.
   HttpReply answer(std::string_view method, std::string_view target) const;
 
  private:

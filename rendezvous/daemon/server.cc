@@ -40,9 +40,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A tick that comes this late tells of our own standstill, not of the nodes' silence.
+// A tick that comes this late shows that we stood still, not that the nodes are silent.
 constexpr Milliseconds kTickLateMax{100};
-// From here on the standstill is taken out of everybody's time.
+// From here on the standstill is taken out of the time of every node.
 constexpr Milliseconds kStandstillMin{250};
 
 }  // namespace
@@ -194,8 +194,8 @@ void Server::wait_until(TimePoint when) {
   });
 }
 
-// Called before anything is heard: when a timer is late we stood still, not the nodes, and what has
-// come meanwhile is read before anybody's silence is judged.
+// Called before any message is handled: if a timer is late, we stood still, not the nodes, and what
+// has arrived meanwhile is read before a node counts as silent.
 void Server::watch_own_time() {
   if (!armed_ || ending_ == Ending::kLeave) return;
   const auto late = std::chrono::duration_cast<Milliseconds>(Clock::now() - timer_.expiry());
@@ -216,7 +216,7 @@ void Server::tick() {
 
 void Server::check_links() {
   armed_ = catching_up_ = false;
-  // Nobody is declared silent by a daemon that does not listen any more.
+  // A daemon that no longer reads declares no node silent.
   if (ending_ == Ending::kLeave) return;
   hang_up_on_the_silent();
   if (!may_decide()) return;

@@ -23,26 +23,26 @@
 namespace ddprun::rendezvous {
 
 // The daemon's port for unmodified `torchrun --rdzv-backend c10d` agents: a store that outlives
-// each of them. It has no token, for torchrun has no way to give one, so that it is open to whoever
-// may connect. What the agents keep in it is theirs and is never looked into. Called by
+// each of them. It has no token, because torchrun has no way to give one, so that it is open to
+// every client that can connect. What the agents keep in it is never read by the daemon. Called by
 // main.cc.
 struct C10dOptions {
   std::optional<std::uint16_t> port;  // None: not offered; 0: any.
   std::string address = "127.0.0.1";
-  std::vector<std::string> allow;  // Numeric; empty: everybody who reaches `address`.
+  std::vector<std::string> allow;  // Numeric; empty: every host that reaches `address`.
 };
 
-// Null if it is not offered. Says in the log where it listens and whom it lets in.
+// Null if it is not offered. Logs where it listens and which clients it admits.
 Result<std::unique_ptr<StoreServer>> open_c10d_port(boost::asio::io_context& io,
                                                     const C10dOptions& options);
 
 struct ServerOptions {
   ListenOptions listen;
-  // A link that has said nothing by then belongs to no node, and to no operator.
+  // A link that has sent nothing by then belongs neither to a node nor to an operator.
   Milliseconds hello_timeout{15'000};
-  bool end_when_over = false;  // End once every run has ended and everybody has gone.
+  bool end_when_over = false;  // End once every run has ended and all links are closed.
   std::string only_run = {};   // Agents of other runs are turned away; empty: none is.
-  bool log_news = false;       // Say what happens in the runs; else only when verbose.
+  bool log_news = false;       // Log what happens in the runs; else only when verbose.
 };
 
 // What a daemon knows of the time before it. Without a log nothing outlives this process.
@@ -65,28 +65,28 @@ class Server {
 
   const Coordinator& coordinator() const { return gate_.coordinator(); }
   const Listener& listener() const { return *listener_; }
-  const RefusalCounts& refused() const { return refused_; }  // For what links said of themselves.
+  const RefusalCounts& refused() const { return refused_; }  // For hellos and frames.
   bool has_journal() const { return log_ != nullptr; }
   bool ending() const { return ending_ != Ending::kNo; }
 
-  // Ends every run, as its verdict says, and then calls on_over.
+  // Ends every run, with the signal in its verdict, and then calls on_over.
   void shut_down(int signal);
 
-  // Hangs up on everybody and calls on_over. No run ends by that: the journal has all that the next
-  // daemon needs, and agents look for it while their workers run on. `for_good`: no daemon has this
-  // journal after this one, as the agents are told.
+  // Closes all links and calls on_over. No run ends by that: the journal has all that the next
+  // daemon needs, and agents search for that daemon while their workers run on. `for_good`: no
+  // daemon continues this journal, and the agents are notified of that.
   void leave(bool for_good = false);
 
  private:
   enum class Ending {
     kNo,
-    kShutDown,  // shut_down(): links are closed by the agents, who have heard the verdict.
-    kLeave,     // leave(): a link that closes tells nothing about its node.
+    kShutDown,  // shut_down(): links are closed by the agents, which have received the verdict.
+    kLeave,     // leave(): a link that closes means nothing for its node.
   };
 
   struct Linked {
     std::shared_ptr<Link> link;
-    bool has_sent = false;  // It has said something.
+    bool has_sent = false;  // A message has arrived.
   };
 
   Server(boost::asio::io_context& io, ServerOptions options, Memory memory,
@@ -120,7 +120,7 @@ class Server {
   std::unordered_map<LinkId, Linked> links_;
   LinkId next_link_ = 1;
   std::deque<std::pair<TimePoint, LinkId>>
-      silent_;  // When each must have said something; some have.
+      silent_;  // When each must have sent a message; some have.
   RefusalCounts refused_;
   Complaints complaints_;
   Complaints about_nodes_{50, Milliseconds(1000)};

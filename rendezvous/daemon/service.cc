@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr Milliseconds kProbeInterval{500};
 constexpr Milliseconds kLagMax{1'000};  // Beyond, heartbeats are about to be missed.
 
-// The watchdog wants to hear at least twice in its time.
+// The watchdog wants a message at least twice in its time.
 Milliseconds probe_interval(const ServiceNotifier& notifier) {
   if (!notifier.watchdog()) return kProbeInterval;
   return std::clamp(*notifier.watchdog() / 3, Milliseconds(1), kProbeInterval);
@@ -318,7 +318,7 @@ class Service {
     if (!server_) return io_.stop();  // Another daemon leads.
     operations_->notify_stopping();
     if (!server_->has_journal() || options_.end_runs_on_exit) {
-      // Where a launcher has started this daemon, the launcher has said why.
+      // If a launcher has started this daemon, the launcher has printed why.
       const std::string message = "told to end; ending the runs";
       options_.end_when_over ? log::debug(message) : log::info(message);
       server_->shut_down(signal);

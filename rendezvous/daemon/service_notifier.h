@@ -1,7 +1,7 @@
 #pragma once
-// Tells the service manager that started this process (systemd, Type=notify) how it is: a datagram
-// to the socket named in NOTIFY_SOCKET, as sd_notify(3) describes it. Does nothing where nobody
-// asked.
+// Notifies the service manager that started this process (systemd, Type=notify) of its state: a
+// datagram to the socket named in NOTIFY_SOCKET, as sd_notify(3) describes it. Does nothing without
+// that variable.
 
 #include <optional>
 #include <string>
@@ -22,7 +22,7 @@ class ServiceNotifier {
   std::optional<Milliseconds> watchdog() const { return watchdog_; }
 
  private:
-  std::string socket_;  // A path, or '@' and an abstract name; empty: nobody listens.
+  std::string socket_;  // A path, or '@' and an abstract name; empty: no service manager.
   std::optional<Milliseconds> watchdog_;
 };
 

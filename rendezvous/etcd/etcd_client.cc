@@ -77,7 +77,7 @@ class EtcdClient::Call : public std::enable_shared_from_this<Call> {
   void post(const etcd::Request& request, const std::string& login, Milliseconds limit,
             Handler handler);
   void forget();
-  void abandon();  // Whoever asked is gone.
+  void abandon();  // The caller is gone.
   bool usable() const { return socket_.is_open(); }
   bool busy() const { return handler_ != nullptr; }
 
@@ -219,7 +219,7 @@ Failure unreadable(const std::string& option_and_file, const std::string& what,
           option_and_file + ": no " + what + " can be read there (" + error.message() + ")"};
 }
 
-// A key with a passphrase is refused: nobody sits there to type it.
+// A key with a passphrase is refused: there is no person to type it.
 Result<void> show_certificate(ssl::context& trust, const EtcdTlsFiles& files) {
   ErrorCode error;
   trust.use_certificate_chain_file(files.cert, error);

@@ -30,7 +30,7 @@ struct EtcdEndpoint {
 Result<std::vector<EtcdEndpoint>> parse_etcd_endpoints(std::string_view text);
 
 struct EtcdTlsFiles {
-  std::string ca = {};    // Authorities whose certificates are believed; empty: the system's.
+  std::string ca = {};    // Trusted authorities; empty: the system's.
   std::string cert = {};  // Our own certificate, and those between it and its authority.
   std::string key = {};   // Its private key, without a passphrase. Given if `cert` is.
 };
@@ -43,7 +43,7 @@ Result<EtcdTrust> make_etcd_trust(const EtcdTlsFiles& files);
 
 struct EtcdAccess {
   EtcdTrust trust = {};   // Null: none.
-  std::string user = {};  // Empty: etcd asks nobody who he is.
+  std::string user = {};  // Empty: without authentication.
   std::string password = {};
 };
 

@@ -103,7 +103,7 @@ void EtcdElection::resign(std::function<void()> done) {
   if (on_released_) std::exchange(on_released_, nullptr)();
 }
 
-// If etcd does not hear of it the lease ends by itself.
+// If this does not reach etcd, the lease ends by itself.
 void EtcdElection::act(const ReleaseLease& release) {
   client_.post(etcd::revoke_lease(release.lease), kElectionLimit,
                [done = std::exchange(on_released_, nullptr)](const Result<std::string>&) {

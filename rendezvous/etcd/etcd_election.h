@@ -1,6 +1,6 @@
 #pragma once
-// Carries out what Leadership decides: asks etcd for a lease and the leader key, keeps both, and
-// says when this daemon leads and when it does no more. Owned by etcd_log.
+// Carries out what Leadership decides: requests a lease and the leader key from etcd, keeps both,
+// and reports when this daemon begins and ceases to lead. Owned by etcd_log.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -18,7 +18,7 @@ struct EtcdOptions {
   EtcdAccess access = {};
   std::string prefix = "/ddprun";
   std::chrono::seconds lease{2};  // etcd may grant more, never less.
-  std::string name;               // For people: who leads.
+  std::string name;               // The leader's name, for people.
 };
 
 class EtcdElection {

@@ -41,7 +41,7 @@ class EtcdHistory : public RunArchive {
   void leave(std::function<void()> done) override;
 
  private:
-  static constexpr int kTries = 5;  // Of one request; then it is given up, and said.
+  static constexpr int kTries = 5;  // Of one request; then it is given up and logged.
 
   struct Kept {
     std::string key;

@@ -2,11 +2,11 @@
 // The journal in etcd, for daemons on several hosts of which one leads at a time. Each write names
 // the term of this daemon's leadership, and etcd refuses it once another one leads.
 //
-// PREFIX/leader says who leads. It is created under the leader's lease; its revision is the term.
+// PREFIX/leader names the leader. It is created under the leader's lease; its revision is the term.
 //
 // PREFIX/data/TERM/SEQUENCE are parts of the journal's bytes, in their order.
 //
-// PREFIX/manifest says with which of them the journal begins; what is older is deleted with the
+// PREFIX/manifest names the part with which the journal begins; older ones are deleted with the
 // same write.
 //
 // A leader begins its term with a snapshot, so that no journal has parts of two terms. A snapshot

@@ -111,7 +111,7 @@ std::string sortable(std::int64_t number) {
 }
 
 Request log_in(const std::string& user, const std::string& password) {
-  // What is no UTF-8 cannot be said in JSON; etcd will refuse what comes instead.
+  // Text that is not UTF-8 cannot be encoded in JSON; etcd will refuse the replacement.
   return {"/v3/auth/authenticate", json{{"name", user}, {"password", password}}.dump(
                                        -1, ' ', false, json::error_handler_t::replace)};
 }

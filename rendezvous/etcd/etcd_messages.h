@@ -1,5 +1,5 @@
 #pragma once
-// What the daemon says to etcd and what etcd answers, as the JSON of etcd's v3 gateway. Pure: the
+// The daemon's requests to etcd and etcd's answers, as the JSON of etcd's v3 gateway. Pure: the
 // bytes are etcd_client's. Keys and values travel in base64, 64-bit numbers as strings.
 
 #include <cstdint>
@@ -59,7 +59,7 @@ struct Outcome {
   std::int64_t revision = 0;  // Of the store, afterwards.
 };
 
-// A failure says what etcd complained of, or which field is not what it should be.
+// A failure contains etcd's complaint, or the name of the field that is wrong.
 Result<std::string> read_login(std::string_view body);  // Fit for a header.
 Result<Lease> read_lease(std::string_view body);
 Result<Range> read_range(std::string_view body);

@@ -12,7 +12,7 @@ std::vector<LeadershipAction> Leadership::step(const LeadershipEvent& event, Tim
                       !std::holds_alternative<Resigned>(event);
   if (answer) requesting_ = false;
   if (state_ == State::kLeader && now >= lease_ends_) {
-    depose("etcd has not renewed the lease in time");  // Even if it says now that it would have.
+    depose("etcd has not renewed the lease in time");  // Even if its late answer is that it did.
   } else if (state_ != State::kDeposed) {
     std::visit([this](const auto& what) { on(what); }, event);
   }
@@ -55,7 +55,8 @@ void Leadership::on(const LeaseGranted& granted) {
 
 void Leadership::on(const Campaigned& campaigned) {
   if (state_ != State::kCampaigning) return;
-  // The lease of one who lost ends by itself. A key won under one that may have ended goes with it.
+  // A candidate that lost lets its lease end by itself. A key that was won under a lease that may
+  // have ended goes with the lease.
   if (!campaigned.won || now_ >= lease_ends_) {
     state_ = State::kStandby;
     return wait(kPollInterval);

@@ -1,6 +1,6 @@
 #pragma once
-// Which of several daemons decides: the one that holds the leader key in etcd under a lease that
-// its own clock says cannot have run out. Pure. etcd_election carries its actions out.
+// Which of several daemons decides: the one that holds the leader key in etcd under a lease that by
+// its own clock cannot have run out. Pure. etcd_election carries its actions out.
 //
 //               the key is there            created by us
 //   kStandby ─────────▶ (look again)     ┌──────────────────▶ kLeader
@@ -48,7 +48,7 @@ struct LeaseRenewed {
 struct RequestFailed {};  // Any of them: no answer, or none that makes sense.
 struct Fenced {};         // A write found the key in other hands.
 struct TimePassed {};
-struct Resigned {};  // This daemon is told to end.
+struct Resigned {};  // This daemon has to end.
 using LeadershipEvent = std::variant<LeaderSeen, LeaseGranted, Campaigned, LeaseRenewed,
                                      RequestFailed, Fenced, TimePassed, Resigned>;
 
@@ -68,7 +68,7 @@ struct StepDown {
 };
 struct ReleaseLease {
   LeaseId lease = 0;
-};  // And the key with it, so that nobody has to wait for its end.
+};  // And the key with it, so that no daemon has to wait for its end.
 using LeadershipAction =
     std::variant<FindLeader, GrantLease, Campaign, RenewLease, Lead, StepDown, ReleaseLease>;
 

@@ -169,7 +169,8 @@ Result<void> FileLog::write(std::string_view records) {
   torn_ = true;
   if (auto written = files.append(fd_.get(), records); !written) return written.error();
   if (options_.sync) {
-    // After a failed sync nobody knows what the disk has: it is written again, not only synced.
+    // After a failed sync it is unknown what the disk has: everything is written again, not only
+    // synced.
     if (auto synced = files.sync(fd_.get()); !synced) return synced.error();
   }
   torn_ = false;

@@ -48,7 +48,7 @@ void write_time(JsonText& out, TimePoint when) {
   out.whole(when.time_since_epoch().count());
 }
 
-// What an agent said is recorded in the agent's own words; the rest is the daemon's.
+// An agent's message is recorded as the agent sent it; the other records are the daemon's own.
 struct ToJson {
   JsonText& out;
   void operator()(const Heartbeat&) const { DDPRUN_ASSERT(!"a heartbeat is not recorded"); }
@@ -149,7 +149,7 @@ std::optional<JournalEntry> decode_entry(const json& object) {
   return record;
 }
 
-// The JSON of one line whose checksum is right.
+// The JSON of one line, if its checksum is right.
 std::optional<json> decode_line(std::string_view line) {
   if (line.size() <= kChecksumDigits || line[kChecksumDigits] != ' ') return std::nullopt;
   const std::string_view body = line.substr(kChecksumDigits + 1);
@@ -222,8 +222,8 @@ const Record* begin_in(const JournalEntry& entry) {
   return record && std::holds_alternative<Begin>(record->event.what) ? record : nullptr;
 }
 
-// A record that begins a run again that goes on is nobody's: its nodes would be lost without a
-// word. Only a replay shows that, and is made only where a run begins again.
+// A record that begins a run anew although the run goes on cannot be ours: its nodes would be lost
+// without notice. Only a replay shows that, and it is made only if a run begins anew.
 void refuse_wrong_begins(Journal& journal) {
   std::vector<JournalEntry>& entries = journal.entries;
   if (std::none_of(entries.begin(), entries.end(), begin_in)) return;
@@ -275,7 +275,8 @@ void Replay::rebase(TimePoint to) {
   now = to;
 }
 
-// Only the clock of another boot, written down by a daemon that did not say so, runs backwards.
+// The time runs backwards only if a daemon has changed the clock, as after a boot, without
+// recording the change.
 void Replay::reach(TimePoint when) {
   if (when < now) rebase(when);
   now = when;

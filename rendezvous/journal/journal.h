@@ -5,7 +5,7 @@
 // business.
 //
 // A record is one line: eight hexadecimal digits of CRC-32 (IEEE 802.3) over the rest, a space,
-// JSON. The first line says which format the others have; a journal of format 1 has no such line.
+// JSON. The first line names the format of the others; a journal of format 1 has no such line.
 
 #include <map>
 #include <optional>

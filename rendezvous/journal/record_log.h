@@ -1,7 +1,7 @@
 #pragma once
 // Where a daemon's records lie: a file, or etcd. The Server appends to it and lets nothing out
 // before the records made with it are durable. What a failure means is the log's own business: it
-// tries again until the records are durable, or says that this daemon may decide nothing any more.
+// tries again until the records are durable, or reports that this daemon may not decide any more.
 // Pure.
 
 #include <functional>

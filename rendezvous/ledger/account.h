@@ -9,7 +9,7 @@
 
 namespace ddprun::rendezvous {
 
-// What the account says beside the ledger.
+// What the account contains beside the ledger.
 struct AccountHead {
   std::string run_id;
   int max_restarts = 0;

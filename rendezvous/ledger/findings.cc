@@ -86,7 +86,7 @@ void add_late(Findings& found, const std::vector<RunLedger::Row>& rows,
 void add_repeated(Findings& found, const RunLedger& ledger,
                   const std::vector<IncidentCost>& losses) {
   const std::vector<Incident>& all = ledger.incidents();
-  // A signal without evidence came from outside: that says nothing of the program.
+  // A signal without evidence came from outside and shows nothing about the program.
   if (losses.size() < 2 || all[0].fault == "signal" || all[0].kind == "node_lost") return;
   Time repeated{0};
   for (std::size_t i = 1; i < losses.size(); ++i) {
@@ -99,7 +99,8 @@ void add_repeated(Findings& found, const RunLedger& ledger,
 }
 
 // The interval that costs least, by Young: the root of 2 * cost of a checkpoint * time between
-// failures. Nobody reports the number of checkpoints, so what is lost says more than any rule.
+// failures. The number of checkpoints is not reported, so the measured loss is better than any
+// rule.
 void add_lost(Findings& found, const LedgerTotals& totals) {
   const Time lost = totals.parts[TimePart::kLost];
   if (ratio(lost, totals.in_run()) < kWorthReporting) return;

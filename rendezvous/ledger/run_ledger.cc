@@ -60,8 +60,8 @@ void RunLedger::joined(const NodeId& node, const std::string& host) {
   here.lost.reset();
 }
 
-// A daemon that has started again hears of nodes that it has not seen join. Their ids begin with
-// their host.
+// A restarted daemon gets reports of nodes that it has not seen join. Their ids begin with their
+// host.
 RunLedger::Node& RunLedger::node_of(const NodeId& id) {
   const auto [it, is_new] = nodes_.try_emplace(id);
   if (!is_new) return it->second;
@@ -195,7 +195,7 @@ LedgerTotals RunLedger::totals(TimePoint now) const {
     for (const PlaceTimes& place : node.places) {
       totals.parts.add(place_at(node, place, now).parts);
       ++totals.places;
-      // Who goes on in its process has been in every change.
+      // A worker that keeps its process has been in every change.
       totals.repeated = std::max(totals.repeated, place.repeated);
     }
   }
@@ -224,14 +224,14 @@ std::vector<RunLedger::Row> RunLedger::rows(TimePoint now) const {
   return rows;
 }
 
-// The part of RunLedger that knows how fast the run is lately, and who holds it up.
+// The part of RunLedger for the recent speed of the run and the ranks that hold it up.
 
 namespace {
 
 using Time = TimeParts::Time;
 
 constexpr auto kPaceMin = std::chrono::seconds(2);  // Over less it would jump.
-// Sync timers tell every so many steps who was late, at most (docs/sync-timer.md).
+// Sync timers report the late ranks at most once in so many steps (docs/sync-timer.md).
 constexpr std::uint64_t kWindow = 32;
 
 }  // namespace
@@ -246,7 +246,7 @@ void RunLedger::pace(Node& node, TimePoint now) {
     const PlaceTimes& place = node.places[i];
     const Pace before = pace;
     pace.steps = place.steps, pace.late = place.late, pace.ran = place.ran;
-    if (others) {  // Nobody knows since when.
+    if (others) {  // The beginning is unknown.
       pace.late_by = place.steps;
       pace.steps_per_s = pace.cpu = 0, pace.late_a_step = Time{0};
       continue;

@@ -53,7 +53,7 @@ class RunLedger {
 
   bool empty() const { return !began_; }
   bool wants_account(const NodeId& node) const;
-  const std::string& command() const { return command_; }  // As typed; empty: nobody has told.
+  const std::string& command() const { return command_; }  // As typed; empty: not reported.
   TimeParts::Time wall(TimePoint now) const;
   LedgerTotals totals(TimePoint now) const;
 
@@ -69,13 +69,13 @@ class RunLedger {
     double cpu = 0;                            // Lately: how many processors it occupied.
   };
   std::vector<Row> rows(TimePoint now) const;  // By rank, node and local rank.
-  // The furthest of the places, and the fastest: in a run whose ranks keep in step all of them.
+  // The furthest of the places, and the fastest: in a run with ranks in step all of them.
   struct Progress {
     std::uint64_t step = 0;
     double steps_per_s = 0;  // Lately.
-    std::uint64_t steps_left = 0;  // The most of a place; 0: not told.
+    std::uint64_t steps_left = 0;  // The most of a place; 0: not reported.
   };
-  std::optional<Progress> progress() const;  // Nothing: nobody has told of a step.
+  std::optional<Progress> progress() const;  // Nothing: no step was reported.
   // The ranks that the others wait for, without the phase, which the ledger does not have.
   std::vector<LateStatus> late() const;
   const std::vector<Incident>& incidents() const { return incidents_; }

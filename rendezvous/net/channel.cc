@@ -65,7 +65,7 @@ void Handshake::wait(tcp::socket::wait_type what) {
   connection_.socket.async_wait(what, [self = shared_from_this()](boost::system::error_code) {
     if (self->over_) return;
     if (self->on_ready_) return self->listen();
-    self->step();  // Whatever happened to the socket, the channel says it better.
+    self->step();  // The channel reports better what happened to the socket.
   });
 }
 
@@ -90,7 +90,7 @@ void Handshake::finish(Result<Connected> result) {
 
 namespace {
 
-constexpr char kTlsHandshake = 0x16;  // First byte of whatever a TLS client says first.
+constexpr char kTlsHandshake = 0x16;  // First byte of a TLS client's first message.
 constexpr char kTlsAlert =
     0x15;  // First byte of a TLS server's refusal. No frame begins with either.
 constexpr std::string_view kHandshakeFailure("\x15\x03\x03\x00\x02\x02\x28", 7);
@@ -117,9 +117,8 @@ void readable_with(int fd, int bytes) {
   ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
 }
 
-// Tells a peer that uses TLS where we do not, or the other way round, in the way it understands: a
-// fatal alert. What it has sent is read first, else closing would reset the connection and the
-// alert be lost.
+// Sends a fatal alert, which a peer with TLS understands, if only one side uses TLS. What the peer
+// has sent is read first, else closing would reset the connection and the alert would be lost.
 void refuse(int fd) {
   std::array<char, 16 << 10> unread;
   while (::recv(fd, unread.data(), unread.size(), 0) == static_cast<ssize_t>(unread.size())) {
@@ -201,7 +200,7 @@ class TlsChannel : public Channel {
   TlsChannel(int fd, const TlsContext& context, TlsRole role)
       : fd_(fd), role_(role), context_(context) {}
 
-  // Half a record would only occupy an engine, and whoever sends half may never send the rest.
+  // Half a record would only occupy an engine, and its sender may never send the rest.
   ChannelStep first_message() override {
     std::array<char, kRecordHead> head;
     ChannelStep step = peek(fd_, head);
@@ -233,7 +232,7 @@ class TlsChannel : public Channel {
     ERR_clear_error();
     const int done = SSL_do_handshake(ssl_.get());
     if (done != 1) return explain_handshake(done);
-    // OpenSSL calls a pre-shared key a resumed session. Without one nobody has proved anything.
+    // OpenSSL calls a pre-shared key a resumed session. Without one the peer has proved nothing.
     if (SSL_session_reused(ssl_.get()) == 1) return {StepStatus::kDone};
     return failed(Errc::kBadToken, "it finished the handshake without the token");
   }

@@ -1,7 +1,7 @@
 #pragma once
 // Bytes to and from one peer over a connected non-blocking socket, plain or under TLS: one step at
-// a time, never waiting. The Link, the Connector and the Listener wait, by the loop, for what a
-// step says it wants.
+// a time, never waiting. The Link, the Connector and the Listener wait on the loop for what a
+// step's status names.
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -21,7 +21,7 @@ enum class StepStatus {
   kWantRead,   // Try again once the socket can be read.
   kWantWrite,  // Try again once the socket can be written.
   kClosed,     // The peer has closed its side.
-  kFailed,     // `failure` says why; the channel is of no further use.
+  kFailed,     // `failure` has the reason; the channel is of no further use.
 };
 
 struct ChannelStep {
@@ -35,15 +35,16 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // Of a server: kDone once what the client says first is here in full, as far as can be told
-  // without reading it. Costs next to nothing, unlike handshake(), whoever the client is.
+  // For a server: kDone once the client's first message is here in full, as far as can be seen
+  // without reading it. Costs next to nothing, unlike handshake(), even for a client without the
+  // token.
   virtual ChannelStep first_message() = 0;
   // To be repeated until kDone, before anything else.
   virtual ChannelStep handshake() = 0;
   virtual ChannelStep read(char* into, std::size_t size) = 0;
   virtual ChannelStep write(
       std::string_view bytes) = 0;   // After a kWant, again with the same bytes or more.
-  virtual void close_sending() = 0;  // Tells the peer that no more will be written.
+  virtual void close_sending() = 0;  // Notifies the peer that no more will be written.
 };
 
 // `fd` is borrowed and must outlive the channel. A failed handshake of a TLS client has code
@@ -56,7 +57,7 @@ std::unique_ptr<Channel> make_tls_channel(int fd, const TlsContext& context, Tls
 // Carries a new connection's handshake through, within a deadline. Used by async_connect and the
 // Listener.
 
-// A connection whose peer has proved what it had to.
+// A connection after its handshake, with an authenticated peer.
 struct Connected {
   boost::asio::ip::tcp::socket socket;
   std::unique_ptr<Channel> channel;  // Over `socket`.
@@ -66,10 +67,10 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
  public:
   using OnDone = std::function<void(Result<Connected>)>;
 
-  // `on_done` is called once, from the loop, unless cancel() comes first. A peer that says nothing
-  // fails with kPeerSilent, one that hangs up with asio's eof.
-  // With `on_ready` the handshake begins only when its peer has said what it says first, whole; it
-  // then calls that and waits for proceed().
+  // `on_done` is called once, from the loop, unless cancel() comes first. A peer that sends nothing
+  // fails with kPeerSilent, one that hangs up with asio's eof. With `on_ready` the handshake does
+  // not begin before the peer's first message is here in full; then it calls `on_ready` and waits
+  // for proceed().
   static std::shared_ptr<Handshake> start(Connected connection, Milliseconds timeout,
                                           OnDone on_done, std::function<void()> on_ready = nullptr);
 

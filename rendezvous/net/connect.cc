@@ -45,8 +45,8 @@ Result<Addresses> resolve(const std::string& host) {
   return addresses;
 }
 
-// Shared by the loop and the resolving thread. The thread may outlive everybody's interest, so it
-// posts only while the lock shows that somebody still waits and hence that the loop is alive.
+// Shared by the loop and the resolving thread. The thread may outlive its caller, so it posts only
+// if `wanted`, under the lock, shows that the caller still waits and hence that the loop is alive.
 struct Lookup {
   std::mutex mutex;
   bool wanted = true;

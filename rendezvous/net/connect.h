@@ -38,13 +38,13 @@ struct ConnectOptions {
 
 // One attempt: resolves the host, tries its addresses until one accepts, each beside those before
 // it that have not answered within 0.3 s, and goes through the handshake. The handler is called
-// once, from the loop, unless the returned handle is let go before; let go of it before the
-// io_context. Failures to tell apart by code:
+// once, from the loop, unless the returned handle is destroyed before; destroy it before the
+// io_context. Failures to distinguish by code:
 //   kNotFound                the name cannot be resolved
-//   asio's timed_out         nobody takes the connection
-//   kPeerSilent              it is taken, and nobody answers
+//   asio's timed_out         no host takes the connection
+//   kPeerSilent              it is taken, but no answer comes
 //   kBadToken                the daemon has another token (or none: without TLS it shows on the
-//   Link) kBadMessage, asio's eof  whoever answers is no ddprun daemon, or is closing system errors
+//   Link) kBadMessage, asio's eof  the peer is not a ddprun daemon, or is closing system errors
 //   connection refused, no route, …
 std::shared_ptr<void> async_connect(boost::asio::io_context& io, ConnectOptions options,
                                     std::function<void(Result<std::shared_ptr<Link>>)> handler);

@@ -1,6 +1,6 @@
 #pragma once
 // One framed connection between an agent and the daemon, over TLS or plain TCP: bodies in, bodies
-// out. It knows nothing of what they say. Both sides use it; async_connect (connect.h) and the
+// out. It does not interpret the bodies. Both sides use it; async_connect (connect.h) and the
 // Listener make them. All calls are made on the loop's thread.
 
 #include <boost/asio/ip/tcp.hpp>
@@ -49,7 +49,8 @@ class Link : public std::enable_shared_from_this<Link> {
   void send(std::string_view body);
 
   // Sends what is queued, then hangs up and waits for the peer to do so, all within close_timeout.
-  // What arrives meanwhile is dropped. A link that nobody closes lives until its peer closes it.
+  // What arrives meanwhile is dropped. A link that is not closed here lives until its peer closes
+  // it.
   void close();
 
   std::optional<PeerKernel> peer_kernel();

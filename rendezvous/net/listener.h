@@ -1,7 +1,7 @@
 #pragma once
 // The daemon's side of the control link: takes connections, sees their handshake through and hands
-// over those that are Links. Whoever speaks something else, never speaks or comes in masses costs
-// the others nothing but the listener's limits. All calls are made on the loop's thread.
+// over those that are Links. Clients that send something else, send nothing or come in masses cost
+// the others no more than the listener's limits. All calls are made on the loop's thread.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -26,7 +26,8 @@ namespace ddprun::rendezvous {
 // and HTTP.
 
 // Listens on a numeric address; an empty one means every address of this machine, of both families
-// where IPv6 exists. Port 0 lets the kernel choose. If the port is taken, the Failure says by whom.
+// where IPv6 exists. Port 0 lets the kernel choose. If the port is taken, the Failure names the
+// process that has it.
 Result<UniqueFd> listen_socket(const std::string& address, std::uint16_t port);
 
 struct AcceptedSocket {

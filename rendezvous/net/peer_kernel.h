@@ -1,6 +1,6 @@
 #pragma once
 // What this side's kernel knows of the kernel at the other end of a TCP connection. It answers
-// while the process there stands still, which tells that from a cut cable. Used by link.
+// while the process there stands still, which distinguishes that from a cut cable. Used by link.
 
 #include <optional>
 

@@ -82,7 +82,7 @@ int use_session(SSL* ssl, const EVP_MD* digest, const unsigned char** identity,
   return *session ? 1 : 0;
 }
 
-// The identity is not looked at: there is one key, and the handshake proves who has it.
+// The identity is ignored: there is one key, and the handshake proves that the peer has it.
 int find_session(SSL* ssl, const unsigned char*, std::size_t, SSL_SESSION** session) {
   *session = make_session(ssl);
   return 1;
@@ -98,7 +98,7 @@ bool set_up(SSL_CTX* context, TlsRole role) {
   SSL_CTX_set_max_send_fragment(context, kRecordBytes);
   if (role == TlsRole::kClient) {
     SSL_CTX_set_psk_use_session_callback(context, use_session);
-    // Whoever shows a certificate instead of the key is an impostor: no authority is trusted.
+    // A server with a certificate instead of the key is an impostor: no authority is trusted.
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
   } else {
     SSL_CTX_set_psk_find_session_callback(context, find_session);

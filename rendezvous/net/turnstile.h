@@ -1,8 +1,8 @@
 #pragma once
-// Who may shake hands now, where thousands come at once. A handshake under way costs three times
-// the memory of the link that it makes, and a daemon has one core: letting everybody begin makes
-// nobody finish sooner. Whoever does not get on with it keeps nobody waiting for longer than
-// `patience`. Pure. Used by the Listener.
+// Which clients may begin their handshake now, if thousands come at once. A handshake under way
+// costs three times the memory of the link that it makes, and a daemon has one core: if all begin
+// at once, none finishes sooner. A client that does not make progress keeps the others waiting for
+// `patience` at most. Pure. Used by the Listener.
 
 #include <cstdint>
 #include <deque>
@@ -29,7 +29,7 @@ class Turnstile {
   void leave(Id visitor);
   // Those whose turn has come, in the order in which they entered.
   std::vector<Id> admit(TimePoint now);
-  // When admit() may have somebody although nobody has left; nothing if nobody is in line.
+  // When admit() may return a client although none has left; nothing if the line is empty.
   std::optional<TimePoint> deadline() const;
 
  private:
@@ -43,10 +43,10 @@ class Turnstile {
   std::unordered_set<Id> in_line_;
 };
 
-// Which of many lines are worth saying: each once in a window of time, and not more than so many
-// in all. What is left out is counted and said with the next line. So neither a port scan nor ten
-// thousand nodes can fill a disk. Pure; used where connections are refused, and for what happens to
-// nodes.
+// Which of many lines are worth logging: each once in a window of time, and not more than so many
+// in all. The lines left out are counted, and the count is logged with the next line. So neither a
+// port scan nor ten thousand nodes can fill a disk. Pure; used for refused connections and for what
+// happens to nodes.
 class Complaints {
  public:
   static constexpr std::size_t kLinesPerWindow = 20;
@@ -55,11 +55,11 @@ class Complaints {
   explicit Complaints(std::size_t lines = kLinesPerWindow, Milliseconds window = kWindow)
       : lines_(lines), window_(window) {}
 
-  // `line` if it may be said now, with a remark on what was left out before; else nothing. `about`
-  // names the address and the kind of complaint.
+  // `line` if it may be logged now, with a remark on what was left out before; else nothing.
+  // `about` names the address and the kind of complaint.
   std::optional<std::string> filter(const std::string& about, std::string line, TimePoint now);
 
-  // `line`, which is said in any case, with that remark.
+  // `line`, which is logged in any case, with that remark.
   std::string remark(std::string line);
 
  private:

@@ -13,7 +13,7 @@ struct LivePage {
 
 LivePage live_page();
 
-// The key of the pages for people, made of the run's token: who has the key has not the token.
+// The key of the pages for people, made of the run's token, which cannot be computed from the key.
 std::string page_key(std::string_view token);
 
 }  // namespace ddprun::rendezvous

@@ -15,8 +15,8 @@ enum class Refusal {
   kHungUp,            // It went away during the handshake.
   kTooMany,           // There were too many connections already.
   kNotOurs,           // It speaks something else, or the handshake failed in another way.
-  kBadMessage,        // What it sent is no message, or too large.
-  kNoHello,           // It did not say hello first.
+  kBadMessage,        // Its message is malformed or too large.
+  kNoHello,           // Its first message was not a hello.
   kOtherVersion,      // It speaks another version of the protocol.
   kBadHello,          // Its hello or command makes no sense.
 };

@@ -128,7 +128,7 @@ Failure not_an_object() {
   return {Errc::kBadMessage, "decoding a message that is not a JSON object"};
 }
 
-// Of text that is no JSON the answer means nothing; the parser will say so.
+// For text that is not JSON the answer means nothing; the parser will refuse it.
 bool deeper_than(int limit, std::string_view body) {
   int depth = 0;
   bool in_text = false;

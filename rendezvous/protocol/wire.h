@@ -1,9 +1,9 @@
 #pragma once
-// What agents and the rendezvous daemon say to each other, and its JSON form (docs/protocol.md).
+// The messages between agents and the rendezvous daemon, and their JSON form (docs/protocol.md).
 // Pure.
 //
-// Every message is idempotent: after a broken link both sides say again where they stand, and
-// hearing a thing twice changes nothing. Only a SyncIncrease is added up; it decides nothing.
+// Every message is idempotent: after a broken link both sides report their state again, and
+// receiving a message twice changes nothing. Only a SyncIncrease is added up; it decides nothing.
 
 #include <cstdint>
 #include <optional>
@@ -32,7 +32,7 @@ struct RunConfig {
   Milliseconds join_timeout{600'000};     // How long a round may gather before the run is given up.
   Milliseconds last_call{30'000};         // How long nnodes_min nodes wait for more.
   Milliseconds heartbeat_timeout{1'000};  // A node silent for longer is lost.
-  // A node whose agent is silent for longer is lost although its kernel answers.
+  // A node with an agent that is silent for longer is lost although its kernel answers.
   Milliseconds standstill_timeout{60'000};
   Milliseconds stop_timeout{40'000};  // A node that has not stopped its workers by then is lost.
   bool join_at_restart = false;  // New nodes wait until the round ends anyway; else they end it.
@@ -59,7 +59,7 @@ struct NodeOffer {
   int store_port = 0;   // Where its store already listens, should it become group rank 0.
   int local_world_size = 1;
   std::string role = "default";
-  int node_rank = -1;           // The group rank it was told to have; -1: any.
+  int node_rank = -1;           // The group rank that its user gave it; -1: any.
   bool hosts_endpoint = false;  // It prefers group rank 0, and its launcher runs the daemon.
   // What the scheduler starts and may end together with this node, as "Slurm step 17.0"; empty: it
   // ends nothing else when this node has left.
@@ -81,8 +81,8 @@ struct Seat {
   std::string master_address;
   int master_port = 0;
   std::vector<std::string>
-      members;  // Addresses of all nodes; for group rank 0 only, whose store admits them.
-  std::vector<std::string> skip{};  // Pieces of steps that nobody is to compute: "step 7, shard 3".
+      members;  // Addresses of all nodes; for group rank 0 only, as its store admits them.
+  std::vector<std::string> skip{};  // Pieces of steps that no rank may compute: "step 7, shard 3".
   // The elastic job had the state of so many steps, and no worker of this round has it; 0: none is
   // lost.
   std::int64_t lost_steps = 0;
@@ -98,10 +98,10 @@ struct Verdict {
   enum class Kind {
     kSuccess,       // Every worker exited with 0.
     kWorkerFailed,  // A worker failed and no restart was left.
-    kNodeLost,      // A node was lost and nobody took its place in time.
+    kNodeLost,      // A node was lost and none took its place in time.
     kTimedOut,      // The nodes never came together.
     kInterrupted,   // A person or a scheduler stopped it.
-    kAgentKilled,   // Of a node whose agent was killed; only its launcher says so, to nobody else.
+    kAgentKilled,   // The agent was killed. Made by the launcher of that node; never sent.
   };
   Kind kind = Kind::kSuccess;
   int exit_code = 0;   // What every launcher of the run exits with.
@@ -129,7 +129,7 @@ struct Join {
   static constexpr const char* kName = "join";
   NodeOffer offer;
   int after_round =
-      -1;  // The last round this node was told of; it will never take part in it again.
+      -1;  // The last round that this node knows of; it will never take part in it again.
   // The offered workers live already and can be seated as they are. None: it has left its round,
   // and the replacements are not ready yet.
   bool living = false;
@@ -141,7 +141,7 @@ struct Join {
   std::int64_t kept_steps = 0;  // The most steps that a worker of this node had the state of.
   int min_ranks = 0;            // The job wants no round with fewer ranks; 0: any number will do.
 };
-// What the sync timers of a node's workers have counted since the node told last.
+// What the sync timers of a node's workers have counted since the node's last report.
 struct SyncIncrease {
   SyncCounts sums{};  // Over workers.
   std::vector<LateRank> late{};
@@ -158,7 +158,7 @@ struct PlaceTimes {
   std::uint64_t late_steps = 0;  // In which the others waited for it.
   TimeParts::Time late{0};       // How long they did.
   std::uint64_t repeated = 0;    // Steps that ran again after a change of the membership.
-  std::uint64_t steps_left = 0;  // That the program still expects; 0: it has not told, or none.
+  std::uint64_t steps_left = 0;  // That the program still expects; 0: unknown, or none.
   TimeParts::Time ran{0};        // Processor time of its present process, ...
   std::uint64_t resident = 0;    // ... and its memory in bytes; 0: not known.
   std::string spans{};           // Of the run's picture: common/ledger/place_ledger.h; ...
@@ -168,12 +168,12 @@ struct PlaceTimes {
 struct NodeTimes {
   std::vector<PlaceTimes> places{};
   bool wants_account = false;  // The agent wants an Account before the verdict.
-  std::string command{};       // What was typed to start the run; empty: not told.
+  std::string command{};       // What was typed to start the run; empty: unknown.
   bool operator==(const NodeTimes&) const = default;
 };
 struct Heartbeat {
   static constexpr const char* kName = "heartbeat";
-  int round = -1;  // Whose seat the agent holds; -1: none.
+  int round = -1;  // The round of its seat; -1: none.
   std::optional<SyncIncrease> sync{};
   std::optional<NodeTimes> times{};
 };
@@ -208,7 +208,7 @@ struct Leave {
 struct Slots {
   static constexpr const char* kName = "slots";
   int serial = 0;     // As in Join.
-  int round = -1;     // Whose seat the agent holds; -1: none.
+  int round = -1;     // The round of its seat; -1: none.
   int kept = 0;       // Of the workers seated in it.
   int parked = 0;     // More, without a seat, for which there is a place in the round.
   int fallen = 0;     // Workers that have ended without a seat, since the agent began ...
@@ -216,8 +216,8 @@ struct Slots {
   int spares = 0;     // Ready for the seat of another.
   int min_ranks = 0;  // As in Join.
 };
-// The last word on a link that the agent closes because nobody answers on it: not a lost node, but
-// one that comes back on another link.
+// The last message on a link that the agent closes because no answer comes on it: the node is not
+// lost, but comes back on another link.
 struct Away {
   static constexpr const char* kName = "away";
 };
@@ -240,7 +240,7 @@ struct StopRound {
   int round = 0;
   std::string reason;
   bool final = false;
-  int lost_rank = -1;  // Whose end is the reason; of a lost node the first. -1: nobody's.
+  int lost_rank = -1;  // The rank that ended and so caused it; of a lost node the first. -1: none.
   int restart = 0;     // The number of the restart that follows; 0: none that is counted.
   int max_restarts = 0;
   bool keep = false;     // The workers stay, and leave the round: at once, ...
@@ -276,8 +276,8 @@ struct Alive {
   Milliseconds beat{250};
   bool replaceable = false;  // A spare waits that would take this node's place.
   bool keeps = false;        // This daemon can seat workers anew, and understands Slots.
-  // The last word of a daemon whose launcher goes while the run does not end: none takes its place
-  // elsewhere, so that nobody can decide to go on without this node.
+  // The last message of a daemon if its launcher ends before the run: no daemon replaces it
+  // elsewhere, so that none can decide to go on without this node.
   bool last = false;
 };  // Answers a hello and a heartbeat; the next one is due after `beat`.
 struct Respawn {
@@ -286,7 +286,8 @@ struct Respawn {
   int restart_count = 0;
   int refused = 0;  // And as many may not: no restart is left.
 };
-// A round runs whose workers stay: start this node's now, and join with them as they get ready.
+// The workers of the running round stay: start this node's now, and join with them as they get
+// ready.
 struct Prepare {
   static constexpr const char* kName = "prepare";
   int restart_count = 0;
@@ -306,7 +307,8 @@ using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, D
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);
 
-// Anything but a well-formed message within limits is Errc::kBadMessage, and says which field.
+// Anything but a well-formed message within limits is Errc::kBadMessage, with the name of the
+// field.
 Result<AgentMessage> decode_agent_message(std::string_view body);
 Result<DaemonMessage> decode_daemon_message(std::string_view body);
 

@@ -1,8 +1,7 @@
 #pragma once
 // One description of each message serves both directions: `fields(archive, message)` is called with
-// a Writer to encode and with a Reader to decode. What is here is shared by what agents and daemon
-// say (wire.cc) and by what the daemon remembers of a run (run/run_report.cc); nobody else
-// includes it.
+// a Writer to encode and with a Reader to decode. Shared by the messages of agents and daemon
+// (wire.cc) and by what the daemon remembers of a run (run/run_report.cc); not included elsewhere.
 
 #include <algorithm>
 #include <limits>

@@ -1,7 +1,7 @@
 #pragma once
-// What operators (ddprunctl) and the daemon say to each other on the control link, and its JSON
-// form (docs/protocol.md). A link whose first message is a Command is no agent's: it gets its
-// answer and is hung up on. Pure.
+// The messages between operators (ddprunctl) and the daemon on the control link, and their JSON
+// form (docs/protocol.md). A link with a Command as its first message does not belong to an agent:
+// it gets its answer and is closed. Pure.
 
 #include <string>
 #include <string_view>
@@ -15,7 +15,7 @@ namespace ddprun::rendezvous {
 struct Command {
   enum class Verb {
     kStatus,   // Where all runs stand, or the one named.
-    kDrain,    // The run goes on without `node`, whose launcher ends well.
+    kDrain,    // The run goes on without `node`; the node's launcher ends with success.
     kCancel,   // The run ends.
     kReport,   // The account of the run (rendezvous/ledger/account.h).
     kResize,   // The run goes on with at most `nodes`.
@@ -26,7 +26,7 @@ struct Command {
   Verb verb = Verb::kStatus;
   std::string run_id{};  // May be empty for kStatus, kWatch, kHistory and kDrain only.
   std::string node{};    // kDrain: a node's id, or a host name that only one node has.
-  std::string reason{};  // kDrain, kCancel, kResize: what the nodes are told.
+  std::string reason{};  // kDrain, kCancel, kResize: the reason given to the nodes.
   int nodes = 0;         // kResize.
   bool force = false;    // kDrain: although the state of a job goes with the node.
 };
@@ -43,7 +43,8 @@ const char* name_of(Command::Verb verb);  // "status", "drain", ...
 std::string encode(const Command& command);
 std::string encode(const Answer& answer);
 
-// Anything but a well-formed message within limits is Errc::kBadMessage, and says which field.
+// Anything but a well-formed message within limits is Errc::kBadMessage, with the name of the
+// field.
 Result<Command> decode_command(std::string_view body);
 Result<Answer> decode_answer(std::string_view body);
 

@@ -30,12 +30,12 @@ struct Member {
   Phase phase = Phase::kReady;
   int arrival = 0;
   int group_rank_before = -1;
-  int after_round = -1;      // Of its Join: the last round that it was told of.
+  int after_round = -1;      // Of its Join: the last round that it knew of.
   std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
   TimePoint last_seen{};
   Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.
   Milliseconds heartbeat_acknowledged{0};
-  int roster_notified = -1;  // The roster_ that this node has heard of.
+  int roster_notified = -1;  // The roster_ in the last message to this node.
   int unanswered = 0;    // Beats since the last answer.
   bool missing = false;  // It has no connection, and time to come back on another.
   // Since when the node's kernel owes an answer to what it was sent because the node was quiet.
@@ -43,7 +43,7 @@ struct Member {
   Milliseconds round_trip{0};
   bool living = false;    // The workers of its offer live, and are ready for a seat.
   int beginning = 0;      // More of them live, and are not ready.
-  bool prepares = false;  // They do not live, and it starts them when it is told to ...
+  bool prepares = false;  // They do not live, and it starts them when it is ordered to ...
   bool invited = false;   // ... as it was.
   int holders = 0;        // Of its offer: have the state of the job.
   int kept = 0;           // kSeated: so many of them can be seated anew.

@@ -22,13 +22,13 @@ std::vector<RunAction> Run::step(const RunEvent& event, TimePoint now) {
     const auto it = members_.find(event.node);
     const bool waits =
         state_ != State::kEnded && it != members_.end() && waits_for_seat(it->second);
-    // Of thousands that come at once nobody has time to read it; a heartbeat will be answered so.
+    // If thousands come at once, no person can read each message; heartbeats will be answered so.
     if (waits && !many()) notify_waiting(it->first, it->second);
   }
   return std::exchange(actions_, {});
 }
 
-// The handlers below note who is in and what happened to whom. Every move from state to
+// The handlers below note which nodes are in and what happened to them. Every move from state to
 // state that follows from that, or from the time, is made here.
 void Run::advance() {
   if (gathering()) advance_gathering();
@@ -201,8 +201,8 @@ void Run::forget_last_round() {
   workers_blamed_ = false;
 }
 
-// The part of Run that hears: one handler an event. None of them moves the run from state to state;
-// advance() does, afterwards. What they do at once is stop a round that cannot go on.
+// Run's event handlers, one per event. None of them moves the run from state to state; advance()
+// does, afterwards. What they do at once is stop a round that cannot go on.
 
 namespace {
 
@@ -214,18 +214,18 @@ constexpr int kBeatsToAnAnswer = 3;        // An agent gives up after twice kBea
 void Run::on(const NodeId& node, const Join& join) {
   const auto it = members_.find(node);
   if (it != members_.end() && join.serial != 0 && join.serial < it->second.serial) {
-    return;  // It has said something newer since.
+    return;  // A newer message has already arrived.
   }
   note_kept(join.kept_steps);
   if (state_ == State::kClosing && it != members_.end()) {
-    // It has no workers, unless it said so long ago; it will hear the verdict with the others.
+    // It has no workers, unless this message is old; it will get the verdict with the others.
     const Member& member = it->second;
     if (member.seat && join.after_round >= member.seat->round) set_phase(it, Phase::kStopped);
     return;
   }
   if (state_ == State::kClosing || state_ == State::kEnded) return answer_stranger(node, -1);
   if (it != members_.end() && it->second.seat && join.after_round < it->second.seat->round) {
-    // It said so before it heard of its seat, or has lost what we told it since.
+    // It sent this before it learnt of its seat, or has lost what we sent since.
     const Member& member = it->second;
     if (member.phase != Phase::kStopping) return send(node, Assign{*member.seat});
     return send(node, stop_of(member, "the round is over"));
@@ -291,7 +291,8 @@ void Run::admit(const NodeId& node, const Join& join) {
   regather(member.offer.host + " joined again");
 }
 
-// A heartbeat says which seat its node holds, so that a lost message is made good by the next one.
+// A heartbeat names the seat that its node holds, so that a lost message is repaired by the next
+// one.
 void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
   const auto it = members_.find(node);
   if (it == members_.end() || state_ == State::kEnded)
@@ -300,7 +301,7 @@ void Run::on(const NodeId& node, const Heartbeat& heartbeat) {
   member.last_seen = now_;
   member.beat = std::max(beat(), member.heartbeat_acknowledged);
   member.heartbeat_acknowledged = beat();
-  // Where beats are rare because there are many, an answer to some of them says enough.
+  // If beats are rare because there are many nodes, an answer to some of them is enough.
   if (!many() || ++member.unanswered >= kBeatsToAnAnswer) {
     member.unanswered = 0;
     send(node,
@@ -379,7 +380,8 @@ void Run::on(const NodeId& node, const Stopped& stopped) {
   for (const WorkerDeath& death : stopped.deaths) report(death);
   for (const WorkerDeath& success : stopped.successes) report_success(success);
   if (lacked) report_cause(node);
-  // Between rounds the node's Join says the same; only the end of the run waits for this word.
+  // Between rounds the node's Join has the same meaning; only the end of the run waits for this
+  // message.
   if (state_ == State::kClosing) set_phase(it, Phase::kStopped);
 }
 
@@ -392,7 +394,7 @@ void Run::on(const NodeId& node, const Leave& leave) {
   const bool fixed = config_->nnodes_min == config_->nnodes_max;
   const bool active = gathering() || state_ == State::kRunning;
   if (fixed && it->second.phase != Phase::kFinished && leave.signal != 0) {
-    // What fails when somebody interrupts the run is no cause, even if we hear of it first.
+    // A failure during an interruption is not its cause, even if its report arrives first.
     const bool blamed = std::exchange(workers_blamed_, false);
     const int code = exit_code_of_signal(leave.signal);
     if (active) {
@@ -451,7 +453,7 @@ void Run::on(const NodeId&, const Resize& resize) {
   all_kept() ? announce_change(change) : regather(change);
 }
 
-// The part of Run that collects who has died in a round, and who was first.
+// The part of Run that collects which workers died in a round, and which one was first.
 void Run::note_kept(std::int64_t steps) {
   constexpr std::int64_t kMost = std::int64_t{1} << 50;
   kept_steps_ = std::clamp(steps, kept_steps_, kMost);
@@ -473,7 +475,7 @@ void Run::report(const WorkerDeath& death) {
   if (deaths_.size() > kDetailsMax) std::string().swap(deaths_.back().detail);
 }
 
-// Deaths count in the order in which they are told, for clocks of hosts are not compared; but the
+// Deaths count in the order of their reports, because clocks of hosts are not compared; but the
 // agents of one host have one clock.
 void Run::report_failed(const Failed& failed) {
   const std::size_t known = deaths_.size();
@@ -493,7 +495,7 @@ void Run::report_success(const WorkerDeath& success) {
   if (!known && successes_.size() < kMost) successes_.push_back(success);
 }
 
-// Nobody has to wait any longer for workers that have left their group.
+// No node has to wait any longer for workers that have left their group.
 void Run::report_cause(const NodeId& reporter) {
   if (keep_ || lacks_cause(deaths_, successes_)) return;
   for (const auto& [node, member] : members_) {
@@ -510,15 +512,15 @@ void Run::remember_failure() {
   if (past_.size() > kMost) past_.erase(past_.begin());
 }
 
-// The part of Run that tells silence from loss: how often nodes beat, who is silent, who is
-// expected back, and what a standstill of the daemon means.
+// The part of Run that distinguishes silence from loss: how often nodes send heartbeats, which are
+// silent or expected back, and what a standstill of the daemon means.
 
 namespace {
 
 constexpr Milliseconds kReturnTime{10'000};  // For agents to find a daemon that is back.
 // Enough for three retransmissions of TCP in a row, each after twice the time of the one before.
 constexpr int kRoundTripsInSilence = 20;
-// A kernel says in ticks of its clock when a packet came: it may say a little too early.
+// A kernel gives a packet's time in ticks of its clock, which may be a little too early.
 constexpr Milliseconds kKernelTicks{20};
 
 }  // namespace
@@ -530,7 +532,7 @@ Milliseconds Run::beat() const {
   return std::max({beat_interval(config.heartbeat_timeout), beat_floor_, beat_interval_of(nodes)});
 }
 
-// A node that was told to beat less often must be given more time, and so must one that is far.
+// A node that has to send fewer heartbeats gets more time, and so does a distant one.
 Milliseconds Run::patience(const Member& member) const {
   DDPRUN_ASSERT(config_);
   return std::max({config_->heartbeat_timeout, kBeatsInTimeout * member.beat,
@@ -607,13 +609,13 @@ void Run::expect_back(Member& member, Milliseconds within) {
   if (std::exchange(member.missing, true)) return;
   const Milliseconds time = std::max({kReturnTime, within, 3 * kBeatsInTimeout * beat()});
   member.last_seen = now_ + time;
-  // One that has stopped its workers meanwhile could not say so.
+  // A node that has stopped its workers meanwhile could not report it.
   if (member.phase == Phase::kStopping) stop_ends_ = std::max(stop_ends_, now_ + time);
 }
 
 void Run::on(const NodeId& node, const Away&) {
   const auto it = members_.find(node);
-  // Once all is over a node that goes is gone; if it does come back it hears the verdict.
+  // After the end a node that goes is gone; if it does come back it gets the verdict.
   if (it == members_.end() || state_ == State::kEnded) return;
   expect_back(it->second, config_->standstill_timeout);
 }
@@ -624,8 +626,8 @@ void Run::on(const NodeId& node, const Unseen&) {
 }
 
 void Run::on(const NodeId&, const Recovered&) {
-  // Nodes need time to find us again; what they have to say they will say when they have. One that
-  // did not come back to our predecessor gets no more time from us.
+  // Nodes need time to find us again, and report their state when they have. A node that did not
+  // come back to our predecessor gets no more time from us.
   for (auto& [node, member] : members_) expect_back(member, kReturnTime);
   if (config_ && gathering()) gather_ends_ = now_ + config_->join_timeout;
 }
@@ -649,7 +651,7 @@ void Run::on(const NodeId&, const StoodStill& still) {
     const bool anew = !member.missing && still.how_long >= config_->heartbeat_timeout;
     member.last_seen = anew ? now_ : member.last_seen + still.how_long;
     if (!member.missing) member.last_seen = std::min(member.last_seen, now_);
-    member.asked.reset();  // A kernel that answered meanwhile may not have been heard by ours.
+    member.asked.reset();  // Our kernel may have missed the answer of the other one meanwhile.
   }
 }
 

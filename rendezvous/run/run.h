@@ -1,6 +1,7 @@
 #pragma once
 // One run, from the first node that joins to its verdict, as a pure state machine. It alone decides
-// who is in, who has which ranks, when workers stop and start again, and why the run ended.
+// which nodes are in, which ranks they have, when workers stop and start again, and why the run
+// ended.
 //
 //                 nnodes_min ready               last call over, or nnodes_max ready
 //   kGathering ────────────────────▶ kLastCall ─────────────────────────────────────▶ kRunning
@@ -18,19 +19,20 @@
 // blame: the restart is given back, and a run that was closing gathers again.
 //
 // Workers that can be seated anew stay when a round ends (run_members.cc): if every worker of every
-// seated node has said so, the nodes are told to keep them. A node joins again with those that are
-// left, at once; one that has none left is kEmpty, and nobody waits for it. What comes later lets
-// the round grow, at a boundary between steps. One plain worker makes a round a plain one.
+// seated node has reported that it can, the nodes are ordered to keep them. A node joins again at
+// once with those that are left; a node that has none left is kEmpty, and is not waited for.
+// Workers that become ready later let the round grow, at a boundary between steps. One plain worker
+// makes a round a plain one.
 //
-// After the first round nobody waits for a last call: a round is sealed as soon as every node of
+// After the first round the last call is not waited for: a round is sealed as soon as every node of
 // the round before has come back or is lost. Membership changes use up no restart.
 //
-// Silence is no loss by itself. A node whose agent is silent for heartbeat_timeout is lost if its
-// kernel is silent too; one whose kernel still answers stands still, and is kept for
-// standstill_timeout. Where a round trip is long the first limit is kRoundTripsInSilence of them.
-// A node that has lost its connection without being lost is `missing` and has kReturnTime to come
-// back, or standstill_timeout if it was the node that left (Away): its agent may stand still before
-// it is back, and without a connection its kernel cannot be asked.
+// Silence is no loss by itself. If an agent is silent for heartbeat_timeout, its node is lost if
+// its kernel is silent too; if the kernel still answers, the agent stands still, and the node is
+// kept for standstill_timeout. If round trips are long, the first limit is kRoundTripsInSilence of
+// them. A node that has lost its connection without being lost is `missing` and has kReturnTime to
+// come back, or standstill_timeout if it was the node that left (Away): its agent may stand still
+// before it is back, and without a connection its kernel cannot be queried.
 //
 // Nothing here reads a clock, opens a socket or logs. The caller passes time in and carries actions
 // out: rendezvous/coordinator for real, tests/sim for a simulated cluster. Equal events at equal
@@ -60,15 +62,15 @@ class Run {
     kLastCall,   // Enough are ready; the door stays open a little longer. First round only.
     kRunning,    // Membership is fixed and workers run.
     kClosing,    // The outcome is known; workers are being stopped.
-    kEnded,      // Final. Whoever speaks is told the verdict.
+    kEnded,      // Final. Each message is answered with the verdict.
   };
 
   // Whether nodes wait here for others, and no round has begun.
   bool lacks_nodes() const;
   // Whether the nodes of two such runs may want to meet: their run would have the same size.
   bool could_be(const Run& other) const;
-  // "waits at the same daemon for 1 of 2 nodes"; and what those who wait here are told of another
-  // such run, which is no decision and not remembered.
+  // "waits at the same daemon for 1 of 2 nodes"; and a hint to the nodes that wait here about
+  // another such run. The hint decides nothing and is not journaled.
   std::string neighbour_text() const;
   void set_neighbour(std::string text);
 
@@ -81,9 +83,9 @@ class Run {
   // and was not before. Like a heartbeat it is no step, and is not recorded.
   std::optional<Milliseconds> reached(const NodeId& node, const Reach& reach, TimePoint now);
 
-  // The nodes that have been silent for too long at `now`, each with what to say of it. The caller
-  // reports them as Lost. It is not part of step() so that a replay without heartbeats loses
-  // nobody.
+  // The nodes that have been silent for too long at `now`, each with a description. The caller
+  // reports them as Lost. It is not part of step() so that a replay without heartbeats loses no
+  // node.
   struct Silent {
     NodeId node;
     std::string how;
@@ -118,10 +120,11 @@ class Run {
   Milliseconds join_timeout() const { return config_ ? config_->join_timeout : Milliseconds(0); }
   // Whether the workers of this node alone have the state of an elastic job.
   bool is_last_holder(const NodeId& node) const;
-  // Whether the node has not been heard of since the daemon came back: the caller reports Returned.
+  // Whether the node has sent nothing since the daemon came back: the caller reports Returned.
   bool misses(const NodeId& node) const;
   std::string describe() const;  // For traces and failed tests.
-  // What has to happen next, who is missing and how long that may take yet: a sentence for people.
+  // What has to happen next, which nodes are missing and how long that may take yet: a sentence for
+  // people.
   std::string waiting_for(TimePoint now) const;
   std::size_t node_count() const { return members_.size(); }
   RunStatus status(TimePoint now) const;  // All but its run_id, which it does not know.
@@ -254,12 +257,12 @@ class Run {
   int restart_count_ = 0;
   int size_ = 0;  // As an operator wants; 0: nnodes_max.
   int arrivals_ = 0;
-  int roster_ = 0;  // Counts the changes of who is here.
+  int roster_ = 0;  // Counts the changes of the set of nodes.
   TimePoint now_{};
   Members members_;
   std::array<int, 6> in_phase_{};            // How many members are in each Phase.
   std::set<NodeId> ready_;                   // Those in kReady.
-  std::map<int, NodeId> node_ranks_;         // Who was told to have which group rank.
+  std::map<int, NodeId> node_ranks_;         // Group ranks that users gave to their nodes.
   std::map<NodeId, std::string> dismissed_;  // Drained, and why; some still have workers.
   NodeId daemon_host_;  // Dismissed, and its launcher runs the daemon; empty: no such node.
   std::map<NodeId, std::string> step_mates_;  // Dismissed, and their scheduler_step.
@@ -285,13 +288,13 @@ class Run {
   std::vector<WorkerDeath> deaths_;
   Moment first_death_;                  // When the first of them was noticed.
   std::set<int> dead_ranks_;            // Theirs.
-  std::vector<WorkerDeath> successes_;  // Of the present round, as far as nodes have told.
+  std::vector<WorkerDeath> successes_;  // Of the present round, as far as reported.
   std::vector<WorkerDeath> past_;       // The first causes of the rounds that ended with a failure.
-  std::vector<std::string> skip_;       // Pieces of steps that nobody is to compute any more.
+  std::vector<std::string> skip_;       // Pieces of steps that no rank may compute any more.
   std::vector<Loss> lost_;              // Of nodes, since the last sealed round.
   std::vector<LostGrant> lost_grants_;  // Of nodes that were lost and have not come back.
   std::optional<Verdict> verdict_;      // From kClosing on.
-  std::string neighbour_;               // What is said of another run that waits.
+  std::string neighbour_;               // The hint about another run that waits.
   std::vector<RunAction> actions_;
 };
 

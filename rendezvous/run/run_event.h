@@ -23,7 +23,7 @@ struct Lost {
   bool closed = false;  // Its connection was closed; else it fell silent. Not journaled.
 };                      // The node is gone, with its workers: "closed its connection".
 struct Begin {};        // The run id is used again: forget the run that has ended.
-struct Recovered {};    // The daemon is back from the dead and has heard nobody for a while.
+struct Recovered {};    // The daemon has restarted, and received nothing for a while.
 struct Unseen {};       // The node's connection has ended while the daemon did not look.
 struct Returned {};     // The node has found the daemon again.
 struct Cancel {
@@ -32,7 +32,7 @@ struct Cancel {
 };  // An operator, or the daemon's own end.
 struct StoodStill {
   Milliseconds how_long{0};
-};  // The daemon did, and heard nobody: nobody's time has passed.
+};  // The daemon stood still and received nothing: the time counts against no node.
 struct Drain {
   std::string reason;
 };  // An operator wants the run to go on without this node.
@@ -50,7 +50,7 @@ struct RunEvent {
 };
 
 struct RunAction {
-  NodeId node;  // To whom.
+  NodeId node;  // The receiver.
   DaemonMessage message;
 };
 
@@ -74,7 +74,7 @@ struct LostGrant {
   int granted = 0;
 };
 
-// What a node's kernel shows of itself, whether or not its agent says anything.
+// What a node's kernel shows of itself, whether or not its agent sends anything.
 struct Reach {
   TimePoint answered{};        // When its last packet came.
   Milliseconds round_trip{0};  // The shortest of late.

@@ -36,7 +36,7 @@ void Run::set_phase(Members::iterator it, Phase phase) {
   }
 }
 
-// Under the node rank that it was told, if any.
+// Under the node rank that its user gave it, if any.
 void Run::take_offer(Members::iterator it, const NodeOffer& offer) {
   free_node_rank(it);
   it->second.offer = offer;
@@ -74,7 +74,7 @@ void Run::dismiss(Members::iterator it) {
   send(node, std::move(dismiss));
 }
 
-// What the node is told that has left, as often as it reports: whether others still need it.
+// The answer to each report of a node that has left: whether others still need it.
 Dismiss Run::dismissal(const NodeId& node) const {
   Dismiss dismiss{dismissed_.at(node)};
   dismiss.hosts = node == daemon_host_ && !members_.empty();
@@ -182,7 +182,7 @@ void Run::stop_seated(const std::string& reason, bool final, int lost_rank) {
   }
 }
 
-// The outcome is known. It is told once the workers are gone, so that the verdict can name the
+// The outcome is known. It is sent once the workers are gone, so that the verdict can name the
 // victims.
 void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, int lost_rank) {
   DDPRUN_ASSERT(!verdict_ && (gathering() || state_ == State::kRunning));
@@ -192,7 +192,7 @@ void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, in
   // Whatever a worker was blamed for before, only the failure that ends the run may be excused.
   if (kind != Verdict::Kind::kWorkerFailed) workers_blamed_ = false;
   if (kind == Verdict::Kind::kWorkerFailed) DDPRUN_ASSERT(workers_blamed_ && !deaths_.empty());
-  // A run that nobody has joined has nobody to stop.
+  // A run without nodes has no workers to stop.
   if (!success && config_) stop_seated(reason, /*final=*/true, lost_rank);
   change_.clear();
   state_ = State::kClosing;
@@ -206,13 +206,13 @@ void Run::end() {
                               {.successes = successes_, .past = past_});
   }
   state_ = State::kEnded;
-  workers_blamed_ = false;  // Nothing changes a verdict that has been told.
+  workers_blamed_ = false;  // Nothing changes a verdict that has been sent.
   for (const auto& [node, member] : members_) send(node, EndRun{*verdict_});
 }
 
 // To a node that is no member: it was lost, or the run is over.
 void Run::answer_stranger(const NodeId& node, int round) {
-  // One that stayed for the others is told how the run has ended.
+  // A node that stayed for the others gets the outcome of the run.
   const bool stayed = node == daemon_host_ || step_mates_.contains(node);
   if (dismissed_.contains(node) && (state_ != State::kEnded || !stayed)) {
     return send(node, dismissal(node));
@@ -234,7 +234,7 @@ void Run::notify_waiting(const NodeId& node, Member& member) {
   send(node, waiting);
 }
 
-// When those who wait are let in or sent home.
+// When the nodes that wait are admitted or dismissed.
 TimePoint Run::wait_ends() const {
   return state_ == State::kLastCall ? std::min(last_call_ends_, gather_ends_) : gather_ends_;
 }
@@ -303,12 +303,12 @@ void Run::check_dismissed() const {
   }
 }
 
-// The part of Run that compares what the nodes were told by their users.
+// The part of Run that compares the options that the nodes got from their users.
 
 namespace {
 
 constexpr int kWorkersMax = 10'000;      // Of a node; those of all nodes fit an int.
-constexpr std::size_t kRefusalsMax = 8;  // That are remembered for those who wait.
+constexpr std::size_t kRefusalsMax = 8;  // That are remembered for the nodes that wait.
 
 std::string nnodes_text(const RunConfig& config) {
   return std::to_string(config.nnodes_min) + ":" + std::to_string(config.nnodes_max);
@@ -365,8 +365,8 @@ std::optional<std::string> Run::objection(const NodeId& node, const Join& join) 
   return std::nullopt;
 }
 
-// Before the first round the node that hosts the endpoint says what the run is to be, even if
-// another one was quicker: were it sent away, its daemon would go too, with all the others.
+// Before the first round the node that hosts the endpoint defines the run, even if another one was
+// quicker: if it were refused, its daemon would end, and all other nodes with it.
 bool Run::is_overruled_by(const NodeOffer& offer) const {
   if (!offer.hosts_endpoint || !has_workers(offer) || !makes_sense(offer)) return false;
   if (!config_) return false;
@@ -407,7 +407,7 @@ void Run::refuse(const NodeId& node, const std::string& host, const std::string&
 }
 
 // The part of Run that lets workers live from round to round: which rounds keep them, how a round
-// grows, and who may be replaced that ended without a seat.
+// grows, and which workers that ended without a seat may be replaced.
 
 namespace {
 
@@ -431,7 +431,7 @@ bool Run::all_kept() const {
 }
 
 // Whether this round began with workers that lived already, all of which can still be kept, beside
-// nodes whose workers only begin.
+// nodes with workers that only begin.
 bool Run::has_beginners() const {
   if (count(Phase::kFinished) > 0) return false;
   int living = 0, spoilt = 0, beginners = 0;
@@ -445,7 +445,7 @@ bool Run::has_beginners() const {
   return living > 0 && spoilt == 0 && beginners > 0;
 }
 
-// Whoever only begins has nothing to lose: it is for its agent to stop it.
+// Workers that only begin have no state to lose; their agents stop them.
 bool Run::keeps_workers() const { return all_kept() || has_beginners(); }
 
 // For people: why workers that could have been kept are not.
@@ -466,7 +466,7 @@ std::string Run::why_not_kept() const {
          (finished ? " has finished" : " has one that cannot");
 }
 
-// Whether the node is told what it waits for.
+// Whether the node gets messages on what it waits for.
 bool Run::waits_for_seat(const Member& member) const {
   return member.phase == Phase::kReady || (member.phase == Phase::kEmpty && is_new(member));
 }
@@ -632,8 +632,8 @@ void Run::rejoin_dismissed(Members::iterator it, const Join& join) {
   dismiss(it);
 }
 
-// A change was planned, and now a rank is gone: who computes towards the boundary will not reach
-// it.
+// A change was planned, and now a rank is gone: the ranks that compute towards the boundary will
+// not reach it.
 void Run::hurry(const std::string& reason, int lost_rank) {
   DDPRUN_ASSERT(state_ == State::kGathering && keep_ && planned_);
   planned_ = false;
@@ -710,7 +710,7 @@ void Run::replace_fallen(const NodeId& node, Member& member, const Slots& slots)
   }
 }
 
-// Whether those that are left can ever be enough; nobody waits for new nodes in their place.
+// Ends the run if the nodes that are left can never be enough; new nodes are not waited for.
 void Run::give_up_if_too_few(const std::string& host) {
   if (!gathering()) return;
   int left = count(Phase::kReady) + count(Phase::kStopping);
@@ -732,7 +732,7 @@ std::string Run::successor_text(Member& member) const {
   return "; a spare takes its seat";
 }
 
-// The piece of work that has ended two processes is computed by nobody any more.
+// A piece of work that has ended two processes is not computed any more.
 void Run::skip(const WorkerDeath& death) {
   constexpr std::size_t kMost = 8;  // Of a few steps; what is long committed matters no more.
   DDPRUN_ASSERT(death.can_skip);

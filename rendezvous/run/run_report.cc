@@ -137,7 +137,7 @@ bool Run::Snapshot::plausible(const Run& run, const NodeId& node, const Member& 
   return stops ? member.seat->round <= run.round_ : member.seat->round == run.round_;
 }
 
-// What step() relies on. A checksum has kept chance away; this is for whoever wrote nonsense.
+// Checks what step() relies on. A checksum has excluded damage; this excludes a writer's errors.
 bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
   const bool over = run.state_ == State::kClosing || run.state_ == State::kEnded;
   if (!run.change_.empty() && run.state_ != State::kRunning) return false;
@@ -185,7 +185,7 @@ Result<Run> Run::restore(std::string_view snapshot, TimePoint at) {
   return run;
 }
 
-// The part of Run that says where it stands, for operators.
+// The part of Run that describes its state for operators.
 const char* Run::phase_name(Phase phase) {
   switch (phase) {
     case Phase::kReady: return "ready";
@@ -198,8 +198,8 @@ const char* Run::phase_name(Phase phase) {
   return "?";
 }
 
-// When the state that people see ends by itself. deadline() also names moments at which somebody
-// only has a look.
+// When the state that people see ends by itself. deadline() also has times at which something is
+// only checked.
 std::optional<TimePoint> Run::state_ends() const {
   switch (state_) {
     case State::kGathering: return config_ ? std::optional(gather_ends_) : std::nullopt;
@@ -246,7 +246,7 @@ RunStatus Run::status(TimePoint now) const {
   return status;
 }
 
-// What a Run says: to people who wait, in traces and in failed tests.
+// The texts of a Run: for people who wait, in traces and in failed tests.
 
 namespace {
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kFree = std::numeric_limits<std::size_t>::max();
 
-// The order of nodes that nobody gave a node rank.
+// The order of nodes without a given node rank.
 auto natural_key(const Candidate& c) {
   const int before =
       c.group_rank_before < 0 ? std::numeric_limits<int>::max() : c.group_rank_before;
@@ -29,8 +29,8 @@ std::vector<std::size_t> order_nodes(const std::vector<Candidate>& candidates) {
     return natural_key(candidates[a]) < natural_key(candidates[b]);
   });
 
-  // Told node ranks first, each in its own place; the others fill what is left in natural order. A
-  // told rank beyond the end (the round is smaller than once planned) counts as untold.
+  // Given node ranks first, each in its own place; the others fill what is left in natural order. A
+  // given rank beyond the end (the round is smaller than once planned) does not count.
   std::vector<std::size_t> order(candidates.size(), kFree);
   std::erase_if(rest, [&](std::size_t i) {
     const int given = candidates[i].offer->node_rank;

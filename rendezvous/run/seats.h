@@ -1,9 +1,9 @@
 #pragma once
-// Who gets which ranks. Pure; used by Run when it seals a round.
+// Which node gets which ranks. Pure; used by Run when it seals a round.
 //
-// Group ranks follow, in this order of weight: the node rank a node was told to have; its group
-// rank in the round before; hosting the endpoint; the order of arrival. Ranks are counted through
-// the nodes.
+// Group ranks follow, in this order of weight: the node rank that its user gave it; its group rank
+// in the round before; hosting the endpoint; the order of arrival. Ranks are counted through the
+// nodes.
 
 #include <vector>
 

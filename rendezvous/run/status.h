@@ -16,7 +16,7 @@
 
 namespace ddprun::rendezvous {
 
-// A place of a node, as its ledger says. Only for those that watch: there may be thousands.
+// A place of a node, from its ledger. Only for clients that watch: there may be thousands.
 struct RankStatus {
   int rank = -1;  // The last that it had; -1: none yet.
   int local_rank = 0;
@@ -36,7 +36,7 @@ struct NodeStatus {
   int group_rank = -1;  // -1: it has no seat.
   int base_rank = -1;   // Global rank of its local rank 0; -1: it has no seat.
   int local_world_size = 1;
-  Milliseconds silent{0};           // Since it was last heard.
+  Milliseconds silent{0};           // Since its last message.
   std::vector<RankStatus> ranks{};  // By local rank; only for those that watch.
 };
 
@@ -46,7 +46,7 @@ struct RoundStatus {
   int world_size = 0;
   double from_s = 0;             // Since the run's start.
   std::optional<double> to_s{};  // Nothing: it runs.
-  std::string cause{};           // Why the round before ended; empty: nobody knows.
+  std::string cause{};           // Why the round before ended; empty: unknown.
 };
 
 // A rank that the others wait for, lately.
@@ -81,12 +81,12 @@ struct RunStatus {
   std::string waiting_for{};               // One sentence.
   std::optional<Milliseconds> left{};      // Until waiting ends by itself.
   std::optional<VerdictStatus> verdict{};  // Once the outcome is known.
-  std::optional<LedgerTotals> ledger{};    // Where its time went; nothing: nobody has reported.
+  std::optional<LedgerTotals> ledger{};    // Where its time went; nothing: not reported.
   std::vector<RoundStatus> rounds{};       // The last 64.
-  std::optional<std::uint64_t> step{};     // The furthest of the ranks; nothing: none has told.
+  std::optional<std::uint64_t> step{};     // The furthest of the ranks; nothing: not reported.
   double steps_per_s = 0;                  // Lately.
   std::optional<std::vector<LateStatus>> late{};  // The worst first; nothing: no step is known.
-  std::uint64_t steps_left = 0;                   // As the program told; 0: it has not.
+  std::uint64_t steps_left = 0;                   // As the program reported; 0: it has not.
   std::vector<RunEventText> events{};  // The last, the oldest first; only for those that watch.
   std::vector<NodeStatus> nodes{};     // Those with a seat by group rank, then the others.
 };

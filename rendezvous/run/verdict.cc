@@ -53,7 +53,7 @@ std::string victims_text(const std::vector<WorkerDeath>& victims) {
   return text;
 }
 
-// The cause was told by others: it did not fail, or not of itself.
+// The cause is known from others: this rank did not fail, or not of itself.
 std::string accusation_text(const FirstCause& cause) {
   const std::string name = name_of(cause.death);
   switch (cause.death.fault) {
@@ -141,7 +141,7 @@ std::string essence(const std::string& words) {
   return line;
 }
 
-// Programs that do not embed the SDK cannot say whom they lost.
+// Programs that do not embed the SDK cannot report which peer they lost.
 std::string gone_text(const std::vector<WorkerDeath>& successes) {
   std::vector<int> ranks;
   for (const WorkerDeath& gone : successes) ranks.push_back(gone.rank);
@@ -165,7 +165,7 @@ std::string repetition(const std::vector<WorkerDeath>& past, const WorkerDeath& 
   return "It was on " + machine_of(now) + " each time: check that host.";
 }
 
-// Also where it has ended one process only: somebody may want to look at these samples.
+// Also if it has ended only one process: a person may want to inspect these samples.
 std::string poison_text(const std::vector<WorkerDeath>& past,
                         const std::vector<WorkerDeath>& deaths) {
   for (const WorkerDeath& death : deaths) {
@@ -247,7 +247,7 @@ namespace {
 
 bool own_doing(const WorkerDeath& death) { return !death.stopped_by_us || death.was_failing; }
 
-// It only says that another rank is gone, or does not come.
+// It only shows that another rank is gone, or does not come.
 bool is_victim(const WorkerDeath& death) {
   return death.fault == Fault::kPeerLost || death.fault == Fault::kTimedOut;
 }
@@ -270,7 +270,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, std::min(text.find('\n'), kShown));
 }
 
-// Something that `witness` tells of a rank whose own end says less, or was our doing.
+// What `witness` reports of a rank, if that rank's own end explains less or was our doing.
 FirstCause accused(const WorkerDeath& death, Fault fault, const WorkerDeath& witness,
                    std::string words) {
   const bool own_end = own_doing(death) && !cut_short(death) && exit_status(death) != 0;
@@ -320,7 +320,7 @@ int odd_rank(const std::vector<WorkerDeath>& deaths) {
   return odd;
 }
 
-// The ranks do not agree: who says so first is rarely who is wrong.
+// The ranks do not agree: the first rank to report it is rarely the one that is wrong.
 std::optional<FirstCause> mismatched(const std::vector<WorkerDeath>& deaths,
                                      const WorkerDeath& first) {
   const WorkerDeath* odd = death_of(deaths, odd_rank(deaths));
@@ -328,7 +328,7 @@ std::optional<FirstCause> mismatched(const std::vector<WorkerDeath>& deaths,
   return accused(*odd, Fault::kMismatch, first, reported_by(first, "saw it"));
 }
 
-// What a victim says of a rank that did not fail itself.
+// What a victim reports of a rank that did not fail itself.
 std::optional<FirstCause> accusation(const std::vector<WorkerDeath>& deaths,
                                      const std::vector<WorkerDeath>& successes,
                                      const WorkerDeath& victim) {

@@ -1,6 +1,6 @@
 #pragma once
-// The words of a verdict: one paragraph that says what failed first, where, and what to do next,
-// and the same as JSON. Pure.
+// The text of a verdict: one paragraph on what failed first, where, and what to do next, and the
+// same as JSON. Pure.
 
 #include <string>
 #include <string_view>
@@ -14,15 +14,15 @@ namespace ddprun::rendezvous {
 struct FirstCause {
   WorkerDeath death;
   int exit_code = 1;    // What the run ends with.
-  std::string witness;  // Where the death was our doing: who accused it, and with which words.
+  std::string witness;  // If the death was our doing: the rank that accused it, and its text.
 };
 
 // Which of the deaths, in the order of their reports and not empty, was the cause of the others.
 //
 // That order is happens-before but for one thing: a rank that loses a peer may be gone before that
-// peer, whose interpreter still tidies up, is. So a death that names another rank points at that
-// one, and a death that only says "I lost a peer" gives way to one that says more. Clocks of hosts
-// are never compared.
+// peer, because the peer's interpreter still tidies up. So a death that names another rank points
+// at that one, and a death that only reports "I lost a peer" gives way to one that explains more.
+// Clocks of hosts are never compared.
 //
 // `successes`: the ranks of the same round that had exited with 0. One that others still waited for
 // in a collective is the cause of their end.
@@ -35,10 +35,10 @@ bool shows_cause(const std::vector<WorkerDeath>& deaths, const std::vector<Worke
 // group, and be about to end.
 bool lacks_cause(const std::vector<WorkerDeath>& deaths, const std::vector<WorkerDeath>& successes);
 
-// What to try; empty where there is nothing to say. `one_machine`: all ranks were on the same.
+// What to try; empty if there is no advice. `one_machine`: all ranks were on the same.
 std::string advice(const WorkerDeath& death, bool one_machine = false);
 
-// What else is known of a run whose workers failed.
+// What else is known of a run with failed workers.
 struct RunHistory {
   std::vector<WorkerDeath> successes{};  // Of its last round.
   std::vector<WorkerDeath> past{};       // The first causes of the rounds before that failed.
@@ -53,11 +53,12 @@ std::string piece_of(const std::string& work);
 // What is kept of a first cause while the run goes on: enough to recognise it.
 WorkerDeath remembered(const FirstCause& cause);
 
-// The verdict on a run whose workers failed. `deaths` is in the order of the reports and not empty.
+// The verdict on a run with failed workers. `deaths` is in the order of the reports and not empty.
 Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count, int max_restarts,
                        const RunHistory& history = {});
 
-// Its text for whoever has just seen the last words: says so instead of repeating them.
+// Its text for a terminal that has just shown the last words: refers to them instead of repeating
+// them.
 std::string without_last_words(const Verdict& verdict);
 
 // The verdict as a file for programs (docs/verdict.md). Its "message" is what PyTorch's own agent

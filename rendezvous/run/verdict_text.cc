@@ -10,8 +10,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What to give advice about. If no agent has judged the death, its status does; a C++ exception
-// that nobody caught ends in abort(), so a core file shows where it came from.
+// What to give advice about. If no agent has judged the death, its status does; an uncaught C++
+// exception ends in abort(), so a core file shows where it came from.
 Fault judged(const WorkerDeath& death) {
   const bool thrown = death.fault == Fault::kException && is_crash(death.signal);
   if (death.fault != Fault::kUnknown && !thrown) return death.fault;
@@ -20,7 +20,7 @@ Fault judged(const WorkerDeath& death) {
   return death.exit_code == 126 || death.exit_code == 127 ? Fault::kCannotStart : Fault::kExit;
 }
 
-// What to try depends on what NCCL said last, too.
+// What to try depends on NCCL's last message, too.
 std::string of_nccl(const std::string& words) {
   if (words.find("Duplicate GPU detected") != std::string::npos) {
     return "Two ranks use the same GPU: each must call torch.cuda.set_device() with its "

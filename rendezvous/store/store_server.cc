@@ -83,7 +83,7 @@ Result<void> StoreServer::Core::admit(const std::vector<std::string>& addresses)
   return result;
 }
 
-// Not before the first admit() where that is awaited: other nodes may hear of a round, and their
+// Not before the first admit() if that is awaited: other nodes may learn of a round, and their
 // workers come, before this one does.
 void StoreServer::Core::accept() {
   if (!listening_) return;
@@ -102,8 +102,8 @@ void StoreServer::Core::close() {
   clients_->close();
 }
 
-// Whoever is on this machine is admitted, whichever of its addresses was used. An empty objection
-// is none that anybody needs to hear.
+// Clients on this machine are admitted, whichever of its addresses they use. An empty objection is
+// one that need not be logged.
 std::optional<std::string> StoreServer::Core::objection_to(const AcceptedSocket& socket) {
   if (options_.admit_everyone) return std::nullopt;
   if (!of_this_machine(socket) && !admitted_.contains(socket.peer)) {

@@ -1,8 +1,8 @@
 #pragma once
-// A TCPStore server: the StoreClients on a listening socket, and who is admitted. The agent of
-// group rank 0 opens one for each round, so that no key of an earlier round can be read; the daemon
-// offers one to unmodified torchrun agents. Everything happens on the thread that runs the
-// io_context.
+// A TCPStore server: the StoreClients on a listening socket, and the decision which of them are
+// admitted. The agent of group rank 0 opens one for each round, so that no key of an earlier round
+// can be read; the daemon offers one to unmodified torchrun agents. Everything happens on the
+// thread that runs the io_context.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace ddprun::rendezvous {
 struct StoreServerOptions {
   std::string address = {};      // Numeric; empty: every address of this machine.
   std::uint16_t port = 0;        // 0: any.
-  bool admit_everyone = false;   // Else this machine and whom admit() names.
+  bool admit_everyone = false;   // Else this machine and the addresses of admit().
   bool own_user_only = false;    // Of this machine's users only this process's own, and root.
-  bool await_admission = false;  // Until admit() whoever connects waits, and nobody is refused.
+  bool await_admission = false;  // Until admit() clients that connect wait, and none is refused.
   store::StoreClientsOptions clients = {};
 };
 
 class StoreServer {
  public:
-  // Listens when it returns. Costs microseconds: one is opened a round.
+  // Listens when it returns. Costs microseconds: one is opened per round.
   static Result<std::unique_ptr<StoreServer>> listen(boost::asio::io_context& io,
                                                      StoreServerOptions options);
   ~StoreServer();  // close()s.
