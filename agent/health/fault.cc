@@ -37,9 +37,8 @@ bool is_python_exception(std::string_view line) {
   return name.ends_with("Error") || name.ends_with("Exception") || name.ends_with("Interrupt");
 }
 
-// What says most of the words, with all that follows: from the last line that names an exception,
-// else the last line. What Python has not caught ends it with 1: after another code an exception
-// further up was caught.
+// The most telling part of `words`: from the last line that names an exception, else the last line.
+// An uncaught exception ends Python with 1: after another code an exception further up was caught.
 std::string_view message_in(std::string_view words, bool python) {
   std::string_view last;
   for (std::string_view before = words; !before.empty();) {
@@ -83,7 +82,7 @@ bool is_of_the_end(std::string_view line) {
          has_any(line, {"Warning: ", "it/s]", "s/it]", "[0x"});
 }
 
-// Whether the program died of what the first line of `message` says. If it went on, and died of
+// Whether the program died of the error in the first line of `message`. If it went on, and died of
 // something else, other lines follow.
 bool is_the_end(std::string_view message) {
   bool detail = false;  // The line before was "Last error:", which only announces one.
@@ -125,7 +124,7 @@ Fault fault_of_gpu(std::string_view line, std::string_view message) {
   return Fault::kUnknown;
 }
 
-// PyTorch's text of an error of NCCL, in whose last lines NCCL says more.
+// PyTorch's text of an error of NCCL, with NCCL's own explanation in its last lines.
 Fault fault_of_nccl(std::string_view line, std::string_view message) {
   if (!has_any(line, {"NCCL error", "NCCL Error"})) return Fault::kUnknown;
   if (has_any(message, {"remote process exited", "Connection closed by remote peer",
@@ -138,7 +137,7 @@ Fault fault_of_nccl(std::string_view line, std::string_view message) {
   return Fault::kNccl;
 }
 
-// Kinds that only the message says from which a program dies: it may log the same and live on.
+// Kinds that count only if the program died of the message: it may log the same text and live on.
 Fault fault_of_message(std::string_view message) {
   const std::string_view line = first_line(message);
   if (!is_the_end(message)) return Fault::kUnknown;
@@ -203,7 +202,7 @@ bool may_follow(Fault fault) {
   }
 }
 
-// The rank whose number follows at `text`; -1 if none does.
+// The rank number at `text`; -1 if there is none.
 int number_at(std::string_view text) {
   int rank = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
@@ -262,7 +261,7 @@ void add_fate(const WorkerFate& fate, WorkerDeath& death) {
   const Fault reported = fault_of_page(fate.failure);
   if (reported == Fault::kUnknown || !may_follow(death.fault)) return;
   if (death.succeeded() && reported != Fault::kAborted) return;
-  // Who calls abort() because of an exception of its own has said what it was.
+  // A program that calls abort() because of its own exception has already printed that exception.
   if (reported == Fault::kAborted && death.fault == Fault::kException) return;
   death.fault = reported;
   if (fate.peer >= 0) death.blames = fate.peer;

@@ -138,14 +138,14 @@ std::string missing_text(int rank, const FlightRecord& record,
          (record.where.empty() ? "" : is + at(record));
 }
 
-// What the ranks of a group wait in, and who has not come to that.
+// The call in which ranks of a group wait, and the ranks that have not come to it.
 struct Waiting {
   std::vector<int> inside;
   std::vector<int> missing;
-  const FlightCall* call = nullptr;  // Null: nobody waits.
+  const FlightCall* call = nullptr;  // Null: no rank waits.
 };
 
-// Of a call that nobody is in any more, the rank that has ended may have been in it.
+// A call without a rank in it may have been that of the rank that has ended.
 Waiting waiting_in(const FlightRecords& records, const Calls& calls) {
   Waiting found;
   for (const auto& [rank, own] : calls) {

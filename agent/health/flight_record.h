@@ -1,5 +1,5 @@
 #pragma once
-// What PyTorch's flight recorder has of the ranks of a node, as each has said it of itself
+// What PyTorch's flight recorder has of the ranks of a node, as reported by each rank
 // (python/startup/ddprun_watch/_recorder.py), and what follows from that: which rank is missing in
 // a collective, or is in another one. Pure. Used by FlightRecorders and by Agent.
 
@@ -44,8 +44,8 @@ Result<FlightRecord> decode_flight_record(std::string_view text);
 using FlightRecords = std::map<int, std::optional<FlightRecord>>;
 
 // One sentence about the first of these that holds: two ranks disagree about a call, a rank has not
-// come to a call in which another one is, all are in the same call; then who did not answer. Empty
-// where nothing is known.
+// come to a call in which another one is, all are in the same call; then the ranks that did not
+// answer. Empty if nothing is known.
 std::string flight_text(const FlightRecords& records);
 
 }  // namespace ddprun::agent

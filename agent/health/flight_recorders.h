@@ -32,8 +32,8 @@ class FlightRecorders {
   // By local rank, those that listen, or have left an answer behind as they ended.
   using Answers = std::map<int, std::optional<FlightRecord>>;
   using Done = std::function<void(Answers)>;
-  // Done is called soon where nobody listens, else after `limit` at the latest; never from here,
-  // and not once this object is gone.
+  // Done is called soon if no worker listens, else after `limit` at the latest; never from within
+  // query(), and not once this object is gone.
   void query(int workers, Duration limit, Done done);
 
  private:

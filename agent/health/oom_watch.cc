@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kFileBytesMax = std::size_t{64} * 1024;
 
-// For files of /proc and /sys, whose size is not known before they are read.
+// For files of /proc and /sys, which have no size before they are read.
 std::string read_small(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -47,7 +47,7 @@ struct KernelLog {
   bool is_whole = false;  // Since the given time, so that it would name the process.
 };
 
-// What the kernel's log says about the death of `pid`.
+// What the kernel's log has about the death of `pid`.
 KernelLog kernel_log_on(const std::string& path, int pid, std::int64_t since_us) {
   const std::string killed = "Killed process " + std::to_string(pid) + " (";
   KernelLog found;

@@ -19,9 +19,9 @@ class OomWatch {
   void begin();
 
   // What shows that the process was ended by the OOM killer, as a half sentence; empty if nothing
-  // does. The counters are raised before the process dies, so that one look is enough.
-  // The kernel's log, where it can be read back to begin() and numbers processes as we do, decides:
-  // whom it does not name the OOM killer has not ended.
+  // does. The counters are raised before the process dies, so that one look is enough. If the
+  // kernel's log can be read back to begin() and numbers processes as we do, it decides: a process
+  // that it does not name was not ended by the OOM killer.
   std::string evidence(int pid) const;
 
  private:

@@ -15,13 +15,13 @@
 
 namespace ddprun::agent {
 
-// What a page says; a page may hold anything.
+// What a page reports; a page may hold anything.
 ProgressSample read_page(const ProgressPage& page);
 WorkerCounts read_sync(const ProgressPage& page);
 
 WorkerFate read_fate(const ProgressPage& page);
 
-// The agent's word: once for each page. Wakes who listens.
+// The agent's notice: once for each page. Wakes its listener.
 void write_loss(ProgressPage& page, int lost_rank, const std::string& why);
 
 class ProgressFile {

@@ -158,7 +158,7 @@ void ProgressMonitor::check() {
   if (querying_) return;
   std::vector<ProgressSample> samples(static_cast<std::size_t>(workers_.rbegin()->first) + 1);
   for (auto& [local_rank, worker] : workers_) {
-    if (!worker.seated) continue;  // Nobody waits for it.
+    if (!worker.seated) continue;  // No worker waits for it.
     samples[static_cast<std::size_t>(local_rank)] = worker.file.read();
   }
   kill_again();

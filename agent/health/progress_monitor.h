@@ -1,6 +1,6 @@
 #pragma once
-// Looks at the workers' progress from time to time, says which is stuck, and ends it if the user
-// asked for that. Owned by Agent. Between two looks it costs nothing.
+// Checks the workers' progress from time to time, reports which one is stuck, and ends it if the
+// user wants that. Owned by Agent. Costs nothing between two checks.
 
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
@@ -54,7 +54,8 @@ class ProgressMonitor {
   void left(int local_rank);
   // To all workers: a rank of the round is gone, and why.
   void notify_loss(int lost_rank, const std::string& why);
-  // What the workers' sync timers have counted and nobody was told; sync_reported() when they were.
+  // What the workers' sync timers have counted and was not reported yet; call sync_reported() when
+  // it was.
   const std::optional<rendezvous::SyncIncrease>& unreported_sync();
   void sync_reported() { sync_.mark_reported(); }
   // What each of the workers has counted, whenever its page is read.
@@ -63,10 +64,10 @@ class ProgressMonitor {
   // Workers are stopped on purpose, or go on.
   void pause(bool paused);
 
-  // What more is known of where the workers are, as a sentence or nothing, by the time somebody is
-  // told that one is stuck; null: nothing ever.
+  // Finds where the workers are, as a sentence or nothing, for the message that one is stuck; null:
+  // not available.
   std::function<void(std::function<void(const std::string&)>)> query_where;
-  // To end a stuck worker; what is said of it when it has ended.
+  // To end a stuck worker; reason() is the text about it once it has ended.
   std::function<void(int local_rank, int signal)> on_kill;
   std::string reason(int local_rank) const;
   WorkerFate fate(int local_rank) const;  // Of one that has ended.

@@ -83,7 +83,7 @@ void StallWatch::learn(const std::vector<ProgressSample>& samples) {
   }
 }
 
-// Notes who has moved since the last look.
+// Notes which workers have moved since the last check.
 void StallWatch::follow(const std::vector<ProgressSample>& samples, TimePoint now,
                         Findings& findings) {
   DDPRUN_ASSERT(samples.size() == workers_.size());
@@ -126,7 +126,8 @@ std::string StallWatch::what(std::size_t worker, TimePoint now) const {
   return where + "; its longest so far was " + text(known->second.longest);
 }
 
-// Somebody of this node has not come to the collective that this worker is in, or not long ago.
+// Whether a worker of this node has not come to the collective that this worker is in, or only a
+// short time ago.
 bool StallWatch::sibling_missing(std::size_t worker, TimePoint now) const {
   const ProgressSample& in = workers_[worker].last;
   DDPRUN_ASSERT(in.reports && in.in_collective);

@@ -1,17 +1,16 @@
 #pragma once
-// Which workers are alive but stuck, by what they report of their progress. Pure: looked at from
-// time to time by ProgressMonitor, which passes in what it read and when.
+// Which workers are alive but stuck, by what they report of their progress. Pure: called from time
+// to time by ProgressMonitor, which passes in what it read and when.
 //
 // How long a phase may take comes from its own history: `factor` times the longest that any worker
 // of this node has needed for it, but at least `floor`; `first` if none has ended it yet, because
 // the first step, the first evaluation and compilations take longer than all that follows; `early`
 // while there is hardly any history, or `factor` times what the first ones took as seen from here,
-// because workers do not report that. What took longer than its
-// limit and ended after all does not multiply the limit, it only raises it: limits are not to learn
-// a stall.
+// because workers do not report that. A phase that took longer than its limit and ended after all
+// raises the limit but is not multiplied: limits must not learn a stall.
 //
-// Whoever waits in a collective is not stuck: the sibling that has not entered it may be, by its
-// own limit. If no sibling is missing, the cause is on another node.
+// A worker that waits in a collective is not stuck: the sibling that has not entered it may be, by
+// its own limit. If no sibling is missing, the cause is on another node.
 
 #include <cstdint>
 #include <map>
@@ -24,8 +23,8 @@
 namespace ddprun::agent {
 
 enum class OnStall {
-  kOff,   // No pages, no looks.
-  kLog,   // Said once, with rank, phase and since when.
+  kOff,   // No pages, no checks.
+  kLog,   // Reported once, with rank, phase and since when.
   kKill,  // And the worker ended, which then counts as its failure.
 };
 
@@ -69,7 +68,7 @@ class StallWatch {
     std::vector<Stall> going_on;         // Were found stuck, and are not.
     std::optional<std::string> waiting;  // All of this node wait: the cause is elsewhere.
   };
-  // By local rank. After a pause of ours, or of the whole machine, nobody is blamed for it.
+  // By local rank. A pause of ours, or of the whole machine, counts against no worker.
   Findings check(const std::vector<ProgressSample>& samples, TimePoint now);
 
   // Of other workers: a new round.

@@ -100,13 +100,13 @@ void NodeLedger::seated(int local_rank, int rank, TimePoint now) {
 
 void NodeLedger::resumed(int local_rank, std::int64_t repeated, TimePoint now, std::int64_t step) {
   if (!first_step_) first_step_ = step;
-  constexpr std::int64_t kMost = 1'000'000;  // A worker may say anything.
+  constexpr std::int64_t kMost = 1'000'000;  // A worker may report anything.
   Place& here = place(local_rank);
   here.repeated += static_cast<std::uint64_t>(std::clamp<std::int64_t>(repeated, 0, kMost));
   here.ledger.resume(here.counted.work, now);
 }
 
-// Nobody knows which steps were slow: of each kept part the same share is lost.
+// It is not known which steps were slow: of each kept part the same share is lost.
 void NodeLedger::state_lost(std::int64_t steps, std::int64_t from) {
   const std::int64_t made = steps - std::exchange(first_step_, from).value_or(0);
   const std::int64_t lost =

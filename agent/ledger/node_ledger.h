@@ -1,6 +1,6 @@
 #pragma once
-// The ledgers of this node's places, and what the daemon is told of them. Pure. Owned by Agent,
-// which reports what happens to workers; ProgressMonitor reads what they count.
+// The ledgers of this node's places, and what is reported of them to the daemon. Pure. Owned by
+// Agent, which reports what happens to workers; ProgressMonitor reads what they count.
 
 #include <cstdint>
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace ddprun::agent {
 
-// What a worker's page says of its work. A page may hold anything.
+// What a worker's page reports of its work. A page may hold anything.
 WorkCounts work_counts(const SyncCounts& counts);
 
 class NodeLedger {
@@ -37,10 +37,10 @@ class NodeLedger {
   void counted(int local_rank, const WorkerCounts& counts, TimePoint now);
   // It has no seat, and every seat of the node is taken.
   void in_reserve(int local_rank, TimePoint now);
-  // The workers are told to end.
+  // The workers are ordered to end.
   void stopping(TimePoint now);
   void ended(int local_rank, bool succeeded, TimePoint now);
-  // Nobody is waited for: this node is in reserve, or takes part again.
+  // This node is in reserve and waits for no worker, or takes part again.
   void spare(bool is_spare, TimePoint now);
 
   // For the daemon; with all that a picture of the run needs if `whole`.
@@ -51,7 +51,7 @@ class NodeLedger {
   struct Counted {
     WorkCounts work{};
     std::uint64_t steps = 0, late_steps = 0;
-    std::uint64_t expected = 0;  // Steps, of all that it makes; 0: not told.
+    std::uint64_t expected = 0;  // Of all steps that it makes; 0: unknown.
     TimeParts::Time late{0};
 
     void add(const Counted& more) {

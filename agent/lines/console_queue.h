@@ -8,8 +8,8 @@
 //    └──────────────────────────┴──────────────────────────────┘   half of it is written
 //
 // While holding, Output stops reading workers for a moment, so that a burst reaches a reader that
-// keeps moving in full. While dropping it reads on and whole lines are thrown away, counted, and
-// the count is said in their place: a reader that stands still never stops a worker.
+// keeps moving in full. While dropping it reads on, and whole lines are thrown away and counted;
+// the count is printed in their place. So a reader that stands still never stops a worker.
 
 #include <cstddef>
 #include <cstdint>
@@ -42,8 +42,8 @@ class ConsoleQueue {
   void consume(std::size_t bytes);
 
   void give_up();    // Holding has lasted long enough.
-  void close_gap();  // Says now what was dropped since the last time.
-  void clear();      // Nobody reads any more: forgets everything, as if it were written.
+  void close_gap();  // Prints now how much was dropped since the last time.
+  void clear();      // The reader is gone: forgets everything, as if it were written.
 
   bool empty() const { return size() == 0; }
   std::size_t size() const { return bytes_.size() - head_; }
@@ -59,7 +59,7 @@ class ConsoleQueue {
   std::size_t head_ = 0;  // What comes before it is written.
   State state_ = State::kOpen;
   bool transient_shown_ = false;
-  std::uint64_t dropped_ = 0;  // Not said yet.
+  std::uint64_t dropped_ = 0;  // Not reported yet.
   std::uint64_t dropped_in_all_ = 0;
 };
 

@@ -90,7 +90,7 @@ void LineFold::leave(int rank) {
   if (--there->second == 0) present_.erase(there);
 }
 
-// A rank that has ended has said what it had to say, but does not stand for one that is there.
+// A rank that has ended prints no more, but does not count in place of one that is there.
 bool LineFold::printed_by_all(const std::set<int>& ranks) const {
   return ranks.size() >= present_.size() &&
          std::all_of(present_.begin(), present_.end(),

@@ -51,16 +51,16 @@ class LineSplitter {
   std::string progress_;  // The last progress since the last '\n'.
 };
 
-// Lines that many ranks say alike become one, on request: "[0-7] x8: text". Pure.
+// Equal lines of many ranks become one, on request: "[0-7] x8: text". Pure.
 //
-// A line waits until every rank that is there has said it, or for `delay`; those behind it wait
+// A line waits until every rank that is there has printed it, or for `delay`; those behind it wait
 // with it, so that each rank's lines come out in its order. A rank's line joins an equal one that
 // waits only if that one comes after all that this rank has waiting.
 class LineFold {
  public:
   struct Line {
     std::set<int> ranks;
-    int source = 0;  // What add() was given by the first who said it.
+    int source = 0;  // The source that was given to add() with the first of these lines.
     int kind = 0;
     std::string text;
     bool whole = true;
@@ -69,16 +69,16 @@ class LineFold {
   explicit LineFold(Duration delay, std::size_t bytes_max = std::size_t{1} << 20)
       : delay_(delay), bytes_max_(bytes_max) {}
 
-  // Who could say a line: a stream of this rank begins, one has ended.
+  // Counts the open streams of this rank: one begins, one has ended.
   void enter(int rank) { ++present_[rank]; }
   void leave(int rank);
 
-  // Who says it, on a stream of which kind, what, and whether it is whole: a piece of an over-long
-  // line is not folded, nor are lines of different kinds.
+  // Adds a line of `rank`. A piece of an over-long line is not folded, nor are lines of different
+  // kinds of streams.
   void add(int rank, Line line, TimePoint now);
 
-  // The next line that has waited long enough, has been said by all, or must make room; with
-  // `all`, simply the next.
+  // The next line that has waited long enough, was printed by all, or must make room; with `all`,
+  // simply the next.
   std::optional<Line> take(TimePoint now, bool all = false);
 
   std::optional<TimePoint> deadline() const;
@@ -124,7 +124,7 @@ enum class LineFormat {
   kJson,  // {"time":1700000000.123456,"host":"a",...,"rank":3,"stream":"stderr","line":"text"}
 };
 
-// Who says a line, ready to be put around it.
+// The source of a line, ready to be put around it.
 struct Speaker {
   int rank = 0;
   bool is_stderr = false;

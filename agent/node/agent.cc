@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// How often the daemon hears what the workers' sync timers count.
+// How often the daemon gets what the workers' sync timers count.
 constexpr auto kSyncEvery = 5s;
 constexpr auto kHeldBack = 1s;
 constexpr auto kPreloadLimit = 30s;    // A slower import is not waited for before the first start.
@@ -213,7 +213,7 @@ void Agent::arm_deadline() {
   });
 }
 
-// The daemon says how often, for it knows how many there are.
+// The daemon sets the interval, because it knows the number of nodes.
 void Agent::beat_every(Milliseconds interval) {
   if (interval == beat_interval_ || interval == 0ms) return;
   const bool sooner = interval < std::exchange(beat_interval_, interval);
@@ -370,7 +370,7 @@ void Agent::act(const Exit& exit) {
 
 namespace {
 
-// Those that a launcher passes on whatever --signals-to-handle says.
+// Signals that a launcher passes on regardless of --signals-to-handle.
 constexpr std::array kAlwaysForwarded = {SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
 bool contains(const std::vector<int>& signals, int signal) {

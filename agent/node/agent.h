@@ -48,7 +48,7 @@ struct LaunchedJob {
   std::shared_ptr<WorkerRoster> roster = {};  // Of the job's workers; null: none.
 };
 
-// Paths where an agent leaves something for others; empty: nobody wants it.
+// Paths where an agent leaves something for others; empty: not wanted.
 struct AgentFiles {
   std::vector<std::string> verdict = {};  // Get the verdict as JSON if the run fails.
   std::string account = {};               // With group rank 0 it gets the run's account as JSON.
@@ -65,7 +65,7 @@ struct AgentOptions {
   int master_port = 0;          // Of the store, should this node become group rank 0; 0: any.
   bool store_for_all_users = false;  // Of this machine; else for this process's own and root.
   std::optional<RemoteLinkOptions>
-      daemon;                        // Absent: nobody else can come, rendezvous is in this process.
+      daemon;  // Absent: no other node can come, rendezvous is in this process.
   std::vector<std::string> command;  // argv[0] resolved; "${local_rank}" still in it.
   OutputOptions output;
   std::vector<int> signals;  // That end this node's part in the run.
@@ -82,8 +82,8 @@ struct AgentOptions {
   std::string preload;          // Modules of the fork server, see ForkServer; empty: there is none.
   bool reports_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
   bool status_line = false;     // On a terminal, while the workers run.
-  std::string typed;            // What started the run, for the daemon's history; empty: not told.
-  // From the last words of the worker that failed first: a line more to say, or none.
+  std::string typed;            // What started the run, for the daemon's history; empty: unknown.
+  // From the last words of the worker that failed first: one more line to print, or none.
   std::function<std::string(const std::string&)> hint;
 };
 
@@ -157,7 +157,7 @@ class Agent {
   int rank_of(int local_rank) const;           // -1: it was never seated.
   int restart_count_of(int local_rank) const;  // With which its process was started.
 
-  // agent_ends.cc: how workers end and why, and what is told of it.
+  // agent_ends.cc: how workers end and why, and what is reported of it.
   void worker_exited(WorkerDeath death, TimePoint noticed);
   void last_output_arrived(int local_rank);
   void complete_death(int local_rank);
@@ -212,22 +212,22 @@ class Agent {
   WorkerLinks links_;
   std::unique_ptr<DaemonLink> link_;
   WaitingLine waiting_;
-  bool shows_stopping_ = false;  // It tells which workers are waited for.
+  bool shows_stopping_ = false;  // It shows which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;
   bool warned_of_loopback_ = false;
   bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
   std::optional<rendezvous::Seat> seat_;
-  // A place for a worker, and whoever has it now.
+  // A place for a worker, and the worker that has it now.
   struct Place {
     RankFacts facts;        // Of its last seat, or of its predecessor's.
     int restart_count = 0;  // With which the process was started; its files are named by it.
     bool seated = false;    // It has a rank. It keeps the rank until it has the next one.
-    bool ready = false;     // It has said so on its link.
+    bool ready = false;     // It has reported so on its link.
     // Has closed its link, and is about to end.
     std::unique_ptr<boost::asio::steady_timer> ending = nullptr;
   };
   std::map<int, Place> places_;       // By local rank.
-  std::optional<ChangeCost> change_;  // Of this round, until all have told.
+  std::optional<ChangeCost> change_;  // Of this round, until all have reported.
   std::int64_t lost_steps_ = 0;       // Of its seat, until the first worker reports.
   Environment environment_;
   struct AwaitingOutput {
@@ -242,17 +242,17 @@ class Agent {
   // How a worker was that still lived when a stop of its round began.
   struct StopState {
     bool exiting = false;  // Then it ends by itself.
-    bool failing = false;  // It had said why it was about to end, in these words.
+    bool failing = false;  // It had printed why it was about to end, in these words.
     std::string words;
     std::string halted;   // By a signal or a debugger, as text; empty if not.
     bool killed = false;  // By us, it alone.
     bool left = false;    // It had ended its part in its group by itself, ...
-    bool waited = false;  // ... and is not stopped yet: its own end may say more.
+    bool waited = false;  // ... and is not stopped yet: its own end may explain more.
   };
   std::map<int, StopState> stop_states_;  // By local rank.
   bool stop_began_ = false;               // Of this round's workers.
   int orders_ = 0;                        // To signal workers or to begin; the last is what counts.
-  std::string complaint_;                 // The last error that was said here.
+  std::string complaint_;                 // The last error that was logged here.
   std::vector<std::string> noted_;        // Verdict files that have the interruption so far.
   std::optional<LogLine> held_back_;      // A death, until its consequence is printed (terminal).
   boost::asio::steady_timer hold_timer_;

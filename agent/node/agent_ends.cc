@@ -32,8 +32,8 @@ constexpr auto kQueryBeforeStop = 1s;  // Most answer within milliseconds.
 
 }  // namespace
 
-// Every end is reported at once, so that the order of the reports is that of the exits, whoever
-// still holds a pipe. The last words of a failed worker may follow.
+// Every end is reported at once, so that the order of the reports is that of the exits, even if a
+// process still holds a pipe. The last words of a failed worker may follow.
 void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
   links_.read_rest(death.local_rank);
   forget_worker(death.local_rank);
@@ -73,7 +73,7 @@ void Agent::complete_death(int local_rank) {
   dispatch(LastOutput{std::move(death)});
 }
 
-// If they are of a worker to which CUDA refused memory, NVML is asked who holds it.
+// If CUDA refused memory to the worker, NVML is queried for the processes that hold it.
 void Agent::last_output_arrived(int local_rank) {
   const auto found = awaiting_output_.find(local_rank);
   if (found == awaiting_output_.end() || found->second.inquiry) return;
@@ -103,7 +103,8 @@ GpuQuestion Agent::memory_question(const WorkerDeath& death) const {
   return question;
 }
 
-// What its page says, before its words are there: that it had lost a peer decides how others stop.
+// What is known from its page before its last output arrives: if it had lost a peer, that decides
+// how others stop.
 WorkerDeath Agent::preliminary(WorkerDeath death) const {
   const WorkerFate fate = progress_.fate(death.local_rank);
   WorkerDeath judged = death;
@@ -135,7 +136,7 @@ void Agent::explain(WorkerDeath& death) const {
   }
 }
 
-// What its status and its last words say about why it ended.
+// Finds why it ended from its status and its last words.
 void Agent::judge(WorkerDeath& death, const std::string& words) const {
   DDPRUN_ASSERT(!death.succeeded());
   death.detail = words;
@@ -156,9 +157,9 @@ std::string Agent::output_of(int local_rank) const {
                     logs_.error_file(restart_count_of(local_rank), local_rank));
 }
 
-// A stop begins. Who is on its way out, or has already reported an exception, ends by itself, and
-// may be the reason why others, which were faster, have lost a peer. Who is halted is what others
-// have waited for, and has to go on in order to end.
+// A stop begins. A worker that is exiting, or has already reported an exception, ends by itself,
+// and may be the reason why others, which were faster, have lost a peer. A halted worker is what
+// others have waited for, and has to go on in order to end.
 void Agent::read_workers() {
   if (std::exchange(stop_began_, true)) return;
   for (const auto& [local_rank, pid] : processes_.pids()) {
@@ -177,7 +178,7 @@ void Agent::read_workers() {
   }
 }
 
-// Where a rank has failed, the others say where they are before they are stopped.
+// If a rank has failed, the others report where they are before they are stopped.
 void Agent::act(const SignalWorkers& order) {
   using Targets = SignalWorkers::Targets;
   if (order.targets == Targets::kThoseLeavers) return stop_leavers(order.signal);
@@ -241,7 +242,7 @@ void Agent::wake_halted() {
   }
 }
 
-// On the console, a moment ago: nobody needs to be told twice.
+// Whether it was on the console a moment ago and need not be repeated.
 bool Agent::just_shown(const WorkerDeath& death) const {
   constexpr std::uint64_t kNear = 10;  // Lines.
   if (!seat_ || seat_->group_world_size > 1 || death.detail.empty()) return false;
@@ -285,7 +286,7 @@ void Agent::start_chaos() {
   chaos_.start();
 }
 
-// How the run ended, where that is no failure: a line for terminals. Empty: there is none to say.
+// How the run ended, if that is not a failure: a line for terminals, or empty.
 std::string Agent::closing_picture(const Exit& exit) const {
   using Kind = rendezvous::Verdict::Kind;
   const auto style = picture_style();

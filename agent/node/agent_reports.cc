@@ -50,8 +50,8 @@ void Agent::count_later() {
   });
 }
 
-// For the page that was asked for, or the record of the run. Thousands of ranks that have ended at
-// once had no time whose account were worth that of making it.
+// For the requested page, or the record of the run. With thousands of ranks a short run is not
+// worth the time that its account takes.
 bool Agent::wants_account() const {
   if (!seat_ || seat_->group_rank != 0) return false;
   const bool small = seat_->world_size <= kSmallWorld;
@@ -60,7 +60,7 @@ bool Agent::wants_account() const {
          (kept && (small || Clock::now() - options_.job.began >= kLongRun));
 }
 
-// What the ledger has, and what the kernel says of the processes.
+// What the ledger has, and the kernel's figures of the processes.
 rendezvous::NodeTimes Agent::times(bool whole) const {
   static const auto kTicks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
   static const auto kPage = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -113,7 +113,7 @@ void Agent::write_account(const Exit& exit) const {
   write(options_.files.ledger, std::to_string(ledger.wall.count()) + " " + to_text(ledger.parts));
 }
 
-// For a person at a terminal that can show it. Everybody else gets the paragraph.
+// For a person at a terminal that can show it. Otherwise the paragraph is printed.
 std::optional<PictureStyle> Agent::picture_style() const {
   const TerminalFacts terminal = read_terminal();
   const bool text = options_.output.lines.format == LineFormat::kText;

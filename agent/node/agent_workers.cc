@@ -65,7 +65,7 @@ void Agent::add_place(int local_rank) {
 
 int Agent::places() const { return options_.offer.local_world_size + options_.supervision.spares; }
 
-// Where no seat is empty, nobody waits for a worker without one.
+// If no seat is empty, workers without one are in reserve.
 void Agent::note_reserve() {
   const auto seated = std::count_if(places_.begin(), places_.end(),
                                     [](const auto& place) { return place.second.seated; });
@@ -227,8 +227,8 @@ void Agent::show_stopping() {
   shows_stopping_ = true;
 }
 
-// The part of Agent for workers that keep their process: what they say on their links, and how they
-// leave a round and take the next seat.
+// The part of Agent for workers that keep their process: what they send on their links, and how
+// they leave a round and take the next seat.
 
 namespace {
 
@@ -299,7 +299,7 @@ void Agent::worker_resumed(int local_rank, const worker_link::Resumed& resumed) 
   is_loss ? log::warning(*line) : log::info(*line);
 }
 
-// A program that ends may close its link before: its end says more.
+// A program that ends may close its link before: its end explains more.
 void Agent::link_lost(int local_rank, const std::string& why) {
   if (!why.empty()) return mark_plain(local_rank, why);
   Place& place = places_.at(local_rank);

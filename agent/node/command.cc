@@ -89,7 +89,7 @@ Search search_for(const std::string& name, Wanted wanted, const CommandContext& 
   return search;
 }
 
-// The file in the searched folders whose name differs least; empty if none comes near.
+// The file with the nearest name in the searched folders; empty if none comes near.
 std::string near_name(const std::string& name, const Search& search, const FileProbe& files) {
   const std::string base = name.substr(name.rfind('/') + 1);
   std::string best;

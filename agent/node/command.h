@@ -57,8 +57,8 @@ struct CommandContext {
 // PATH, PYTHON_EXEC and the folders around our own executable.
 CommandContext current_command_context();
 
-// argv with argv[0] an absolute path. `${local_rank}` is still in it. A Failure says where was
-// looked and which name comes near.
+// argv with argv[0] an absolute path. `${local_rank}` is still in it. A Failure lists the searched
+// places and the name that comes near.
 Result<std::vector<std::string>> resolve_command(const CommandRequest& request,
                                                  const CommandContext& context,
                                                  const FileProbe& files);

@@ -57,7 +57,7 @@ class EmbeddedLink : public DaemonLink {
     (void)coordinator_.take_records();
     for (rendezvous::LinkAction& action : actions) {
       auto* send = std::get_if<rendezvous::Send>(&action);
-      DDPRUN_ASSERT(send != nullptr);  // Nobody hangs up on itself.
+      DDPRUN_ASSERT(send != nullptr);  // A hangup of itself is impossible.
       auto message = rendezvous::decode_daemon_message(send->body);
       DDPRUN_ASSERT(message.has_value());
       handlers_.on_message(std::move(*message));
@@ -97,9 +97,9 @@ using Clock = std::chrono::steady_clock;
 constexpr Milliseconds kRetryFirst{20};
 constexpr Milliseconds kRetryMax{500};
 constexpr int kBeatsInSilence = 2 * rendezvous::kBeatsInTimeout;  // The daemon gives up before.
-// A timer that is so late tells of our own standstill, not of the daemon's silence.
+// A timer that is so late shows that we stood still, not that the daemon is silent.
 constexpr Milliseconds kTickLateMax{100};
-// How long we stay with a daemon that says nothing though its host answers.
+// How long we stay with a daemon that sends nothing though its host answers.
 constexpr Milliseconds kStandstillMax{60'000};
 constexpr int kRoundTripsInSilence = 20;  // As for the daemon, see rendezvous/run/run.cc.
 
@@ -159,7 +159,7 @@ class RemoteLink : public DaemonLink {
               if (is_fatal(why)) return handlers_.on_fatal(to_string(why));
               if (searches()) return not_this_one(address_text() + " has hung up on us");
               const bool was_silent = std::exchange(silent_, false);
-              // It took our connection and then said nothing.
+              // It took our connection and then sent nothing.
               const bool answers = was_silent && !greeted_ && addresses_.size() == 1;
               handlers_.on_down(was_silent ? silence_text() : to_string(why), answers);
               if (!greeted_ || was_silent) use_next_address();
@@ -169,7 +169,7 @@ class RemoteLink : public DaemonLink {
     link_->send(
         encode(rendezvous::Hello{rendezvous::kProtocolVersion, options_.run_id, options_.node}));
     watch_silence();
-    // The handshake has proved that it is the daemon: what there is to say goes with the hello.
+    // The handshake has proved that it is the daemon: messages can follow the hello at once.
     // Without TLS anything that listens takes our connection, and only its answer proves it.
     if (up_at_once()) handlers_.on_up();
   }
@@ -246,7 +246,7 @@ class RemoteLink : public DaemonLink {
     silence_.async_wait([this, when](const boost::system::error_code& ec) {
       if (ec || !link_) return;
       const auto now = Clock::now();
-      if (now - when > kTickLateMax) last_received_ = now;  // It was we who stood still.
+      if (now - when > kTickLateMax) last_received_ = now;  // We stood still ourselves.
       if (now - last_received_ < silence_max_) return watch_silence();
       if (stays_with_the_daemon(now)) return check_at(now + silence_max_ / kBeatsInSilence);
       silent_ = true;
@@ -294,7 +294,7 @@ class RemoteLink : public DaemonLink {
   Clock::time_point last_received_{};
   bool greeted_ = false;           // The daemon has answered on this link.
   bool silent_ = false;            // That is why we closed it.
-  bool reported_waiting_ = false;  // We have said that we wait for a daemon that stands still.
+  bool reported_waiting_ = false;  // It was logged that we wait for a daemon that stands still.
   std::function<void()> on_closed_;
 };
 

@@ -56,8 +56,8 @@ struct RemoteLinkOptions {
   std::string token;  // Empty: no TLS.
   std::string run_id;
   rendezvous::NodeId node;
-  // For one attempt to connect, all included. A daemon that ten thousand nodes come to at once
-  // takes seconds to see to them all, and whoever gives up before only makes it longer.
+  // For one attempt to connect, all included. A daemon to which ten thousand nodes come at once
+  // needs seconds for all of them, and a node that gives up earlier only makes that longer.
   Milliseconds attempt_limit{15'000};
   // A daemon that answers no heartbeat for so long is connected anew. More if it wants few beats.
   Milliseconds silence_max{2'000};

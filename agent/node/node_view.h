@@ -36,7 +36,7 @@ class NodeView {
   const std::string run_id_;
   const rendezvous::NodeId node_;
   const TimePoint began_;
-  rendezvous::RunLedger ledger_;  // As far as somebody watches.
+  rendezvous::RunLedger ledger_;  // As far as it is watched.
 };
 
 }  // namespace ddprun::agent

@@ -1,6 +1,6 @@
 #pragma once
-// The verdict as a file: --error-file, and the TORCHELASTIC_ERROR_FILE that whoever started ddprun
-// may have given it. Called by the agent that speaks for the run.
+// The verdict as a file: --error-file, and the TORCHELASTIC_ERROR_FILE that ddprun's environment
+// may have. Called by the agent that reports for the run.
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace ddprun::agent {
 
-// What the run ends with; `complaint` is what stands for a verdict where nobody could give one.
+// What the run ends with; `complaint` stands for a verdict if there is none.
 rendezvous::Verdict verdict_or(const std::optional<rendezvous::Verdict>& verdict, int status,
                                const std::string& complaint);
 
@@ -28,8 +28,8 @@ void write_verdict_files(const std::vector<std::string>& paths, const rendezvous
 std::vector<std::string> note_interruption(const std::vector<std::string>& paths, int signal,
                                            int exit_code, const std::string& run_id);
 
-// What is reported of a worker that could not be started: whose mistake it is, and what was short.
-// Computes only.
+// What is reported of a worker that could not be started: the user's mistake or the machine's, and
+// what was short. Computes only.
 
 // Its fault, exit code and detail; the rest is the caller's.
 // `tasks`: the smallest pids.max of our cgroups.

@@ -159,7 +159,7 @@ void WorkerLinks::write(const std::shared_ptr<Link>& link) {
   }
 }
 
-// Whoever sends is in the middle of something.
+// Not at once: the sender is in the middle of something.
 void WorkerLinks::lose_later(const std::shared_ptr<Link>& link, std::string why) {
   boost::asio::post(loop_, [this, held = std::weak_ptr(link), why = std::move(why)] {
     const auto kept = held.lock();

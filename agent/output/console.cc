@@ -137,7 +137,7 @@ void ConsoleLines::leave(int source) {
   left_.push_back(source);
   if (fold_) {
     fold_->leave(sources_[static_cast<std::size_t>(source)].rank);
-    show_folded(/*all=*/false);     // What only this one has not said.
+    show_folded(/*all=*/false);     // Lines that lack only this one.
     if (fold_->deadline()) return;  // Its lines may still wait.
   }
   free_.insert(free_.end(), left_.begin(), left_.end());
@@ -323,7 +323,7 @@ bool Console::write_until_full() {
   return queue_.empty();
 }
 
-// Nobody reads us any more, or the disk is full. That is no reason to stop a run.
+// The reader is gone or the disk is full; neither is a reason to stop a run.
 void Console::fail(int error) {
   queue_.clear();
   broken_ = true;

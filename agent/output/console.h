@@ -38,9 +38,9 @@ TerminalFacts read_terminal();
 // put it into the background or of another program.
 bool has_foreground(int launcher);
 
-// Tells the user what is being waited for, and for how long yet: one line that is rewritten each
-// second on a terminal; elsewhere a line when something changed, once a second at most, and now and
-// then. Says nothing in the first second, so that a run that starts at once starts silently.
+// Shows the user what is being waited for, and for how long yet: one line that is rewritten each
+// second on a terminal; elsewhere a line when something changed, once per second at most, and now
+// and then. Prints nothing in the first second, so that a run that starts at once starts silently.
 class WaitingLine {
  public:
   explicit WaitingLine(boost::asio::io_context& loop);

@@ -58,7 +58,7 @@ bool is_of_stack(const std::string& line) {
 
 struct Part {
   std::size_t begin = 0;
-  bool head = false;  // Its first lines say most, so that the last ones are left out.
+  bool head = false;  // Its first lines explain most, so that the last ones are left out.
 };
 
 // From the head of our crash report, which may be long; else a dozen lines before the end, or

@@ -1,6 +1,7 @@
 #pragma once
-// What a failed worker had to say: its error file, as PyTorch's @record and our SDK's crash report
-// write it, else the end of its standard error, else of its standard output. Goes into the verdict.
+// What a failed worker reported of its failure: its error file, as PyTorch's @record and our SDK's
+// crash report write it, else the end of its standard error, else of its standard output. Goes into
+// the verdict.
 
 #include <string>
 #include <string_view>

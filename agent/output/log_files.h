@@ -30,8 +30,8 @@ namespace ddprun::agent {
 // One file of a worker's lines on disk: rotation, and what happens when the disk is full. Written
 // to by LogWriter's thread only.
 //
-// A line is never split between two files, nor by a gap. Where bytes are lost, a line says how
-// many.
+// A line is never split between two files, nor by a gap. A line reports how many bytes a gap has
+// lost.
 class LogFile {
  public:
   // Opens `path` for appending: a second round of the same attempt does not erase the first one's
@@ -59,14 +59,15 @@ class LogFile {
   UniqueFd file_;
   std::uint64_t size_ = 0;
   bool in_line_ = false;    // The last byte written ends no line.
-  std::uint64_t gap_ = 0;   // Lost, and not said yet.
+  std::uint64_t gap_ = 0;   // Lost, and not reported yet.
   bool skipping_ = false;   // What is left of a line whose beginning was lost.
   std::uint64_t lost_ = 0;  // In all.
   int error_ = 0;
 };
 
 // Writes workers' log files on a thread of its own: a disk that hangs must not stop the agent,
-// whose silence would cost the node its place in the run, nor a worker that only wants to print.
+// because a silent agent costs the node its place in the run, nor a worker that only wants to
+// print.
 //
 //            queue full              hold is over
 //   open ───────────────► holding ───────────────► dropping
@@ -74,7 +75,8 @@ class LogFile {
 //    └───────────────────────┴─────────────────────────┘   half of it is written
 //
 // While holding, Output stops reading workers for a moment; while dropping, it reads on and what
-// does not fit is lost, counted, and said in the file. Owned by Output; called on the loop only.
+// does not fit is lost and counted, and the file gets the count. Owned by Output; called on the
+// loop only.
 struct LogWriterOptions {
   std::size_t queue_bytes = std::size_t{8} << 20;
   Milliseconds hold_max{100};
@@ -153,8 +155,8 @@ class LogFolder {
   // Makes <log_dir>/<run_id>_<random>; without `log_dir` under TMPDIR or /tmp.
   static Result<LogFolder> create(const std::string& log_dir, const std::string& run_id);
 
-  // Error files alone, in a folder that is there and whose names begin with `stem`: no folder for
-  // each worker, whose making was a fifth of the whole start.
+  // Error files alone, in an existing folder, with names that begin with `stem`. Making a folder
+  // for each worker took a fifth of the whole start.
   static LogFolder for_error_files(std::string folder, std::string stem);
 
   bool enabled() const { return !folder_.empty(); }

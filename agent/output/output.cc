@@ -81,7 +81,7 @@ Result<WorkerEnds> Output::open(const OutputWorker& worker) {
   return WorkerEnds{std::move(*stdout_end), std::move(*stderr_end)};
 }
 
-// Whoever still writes there belongs to a round that is over.
+// A process that still writes there belongs to a round that is over.
 void Output::close_previous(int local_rank) {
   const auto found = workers_.find(local_rank);
   if (found == workers_.end()) return;
@@ -114,7 +114,8 @@ void Output::stream_closed(int local_rank) {
   if (on_drained) on_drained(local_rank);
 }
 
-// Whoever else may hold its pipes: what comes later is nobody's last words.
+// Closes its pipes even if another process holds them: what comes later does not belong to its last
+// words.
 void Output::drain(int local_rank) {
   const auto found = workers_.find(local_rank);
   const std::shared_ptr<Worker> held = found == workers_.end() ? nullptr : found->second;
@@ -161,7 +162,7 @@ std::optional<std::uint64_t> Output::shown_since(int local_rank) const {
 }
 
 void Output::write_line(std::string_view line) {
-  lines_of(true).close();  // In order with what the workers have said.
+  lines_of(true).close();  // In order with the workers' output.
   stderr_console().line({}, line);
   stderr_console().write_out();
 }
@@ -179,7 +180,7 @@ void Output::resume_readers() {
 }
 
 std::size_t Output::flush(std::chrono::milliseconds stall_max, std::chrono::milliseconds limit) {
-  // A worker's end may have been heard of before the last that it said; first make room for that.
+  // A worker's end may be known before its last output was read; first make room for that.
   stdout_.flush(stall_max, limit);
   if (stderr_) stderr_->flush(stall_max, limit);
   const auto workers = workers_;
@@ -200,7 +201,8 @@ std::uint64_t Output::dropped() const {
   return stdout_.dropped() + (stderr_ ? stderr_->dropped() : 0);
 }
 
-// The part of Output that decides where a worker's streams go, and as whose they are shown.
+// The part of Output that decides where a worker's streams go, and with which prefix they are
+// shown.
 
 namespace {
 

@@ -1,7 +1,7 @@
 #pragma once
-// Everything workers say, from their pipes to our standard output, standard error and files: whole
-// lines, in order within a stream, each with its worker's prefix. A slow or closed reader never
-// stops a worker, see console_queue.h. Owned by the agent; all on its loop.
+// The whole output of workers, from their pipes to our standard output, standard error and files:
+// whole lines, in order within a stream, each with its worker's prefix. A slow or closed reader
+// never stops a worker, see console_queue.h. Owned by the agent; all on its loop.
 //
 // For each worker: open(), spawn with the ends it returns, drop the ends, exited() once it has been
 // reaped, on_drained when its last line has been taken over.
@@ -87,7 +87,7 @@ class Output {
   bool shows_status() { return stderr_console().shows_status(); }
 
   // Writes what still waits, for at most `limit`, and gives up on a reader that takes nothing for
-  // `stall_max`. Blocks: for the very end. Returns the number of bytes that nobody took.
+  // `stall_max`. Blocks: for the very end. Returns the number of bytes that were not written.
   std::size_t flush(std::chrono::milliseconds stall_max = std::chrono::seconds(2),
                     std::chrono::milliseconds limit = std::chrono::seconds(10));
 

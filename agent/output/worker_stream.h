@@ -1,6 +1,6 @@
 #pragma once
-// Standard output or error of one worker: the reading end of its pipe, and where what it says goes:
-// our console, files, the ring of last lines. Owned by Output.
+// Standard output or error of one worker: the reading end of its pipe, and the destinations of its
+// lines: our console, files, the ring of last lines. Owned by Output.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -40,14 +40,14 @@ class WorkerStream : private LineSink {
   // Reads until the end of the stream; then, once, `on_closed`.
   void start(std::function<void()> on_closed);
 
-  // What it says from now on is said as that. Lines that still wait are its former speaker's.
+  // New lines get this speaker's prefix; lines that still wait keep the old one.
   void set_speaker(Speaker speaker);
 
   // The console has room again.
   void resume();
 
-  // Takes what is in the pipe by now and closes it, whoever may still hold its other end: as soon
-  // as the console does not hold us back, or, if it has to be, at once.
+  // Takes what is in the pipe by now and closes it, even if a process still holds its other end:
+  // close_early() as soon as the console does not hold us back, close_now() at once.
   void close_early();
   void close_now();
 

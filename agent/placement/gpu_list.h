@@ -7,8 +7,8 @@
 
 namespace ddprun::agent {
 
-// The entries before the first that the driver would not accept: a negative number ("-1", a usual
-// way to say "none") or anything that is neither a number nor a GPU-/MIG- name. Blanks around one
+// The entries before the first that the driver would not accept: a negative number ("-1", which
+// often means "none") or anything that is neither a number nor a GPU-/MIG- name. Blanks around one
 // are dropped.
 std::vector<std::string> split_gpu_list(std::string_view value);
 

@@ -23,7 +23,7 @@ namespace ddprun::agent {
 
 struct GpuUser {
   int pid = 0;
-  std::uint64_t bytes = 0;  // 0: the driver does not say.
+  std::uint64_t bytes = 0;  // 0: the driver does not report it.
   std::string name = {};    // Of the process; empty: it cannot be seen from here.
 };
 struct GpuMemory {

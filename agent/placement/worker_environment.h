@@ -8,7 +8,7 @@
 
 namespace ddprun::agent {
 
-// Who a worker is in its round, and what the whole job agrees on. Filled by the agent from its
+// A worker's identity in its round, and what the whole job agrees on. Filled by the agent from its
 // seat.
 struct RankFacts {
   int rank = 0;
@@ -43,8 +43,8 @@ struct WorkerContext {
 
 using Environment = std::vector<std::string>;  // "NAME=value" each.
 
-// One entry a name, sorted by name. Variables whose name begins with DDPRUN_TOKEN are not passed
-// on: the token admits to the control plane, and a worker has no business there.
+// One entry per name, sorted by name. Variables with names that begin with DDPRUN_TOKEN are not
+// passed on: the token admits to the control plane, and a worker has no business there.
 Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
                                const Environment& parent);
 

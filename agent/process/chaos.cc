@@ -6,7 +6,7 @@
 
 namespace ddprun::agent {
 
-// Not std::uniform_real_distribution, whose numbers are the library's own.
+// Not std::uniform_real_distribution, because its numbers depend on the library.
 double ChaosDice::between_0_and_1() {
   constexpr int kUnused = 11;  // Bits beyond what a double holds.
   return std::ldexp(static_cast<double>(random_() >> kUnused), kUnused - 64);

@@ -18,7 +18,7 @@ struct ChaosOptions {
   std::uint64_t seed = 0;
 };
 
-// When, and whom. The same for the same seed, on every machine. Pure.
+// When to kill, and which worker. The same for the same seed, on every machine. Pure.
 class ChaosDice {
  public:
   explicit ChaosDice(ChaosOptions options) : mean_(options.mean), random_(options.seed) {}

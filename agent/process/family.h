@@ -1,7 +1,7 @@
 #pragma once
 // Which processes belong to a worker: itself, its process group, its session, and all that descends
-// from those. Decided by what /proc says of every process to everybody, so that it holds for setuid
-// programs too, whose environment nobody but root may read. Pure; used by keeper.cc.
+// from those. Decided by what every user may read in /proc, so that it holds for setuid programs
+// too, although only root may read their environment. Pure; used by keeper.cc.
 
 #include <cstdint>
 #include <functional>
@@ -32,10 +32,10 @@ struct FamilyMember {
   bool dead = false;  // Not reaped yet.
 };
 
-// The processes of `all` that belong to one of `heads` and live. A number that is a stranger's by
-// now brings in nobody. Where the head was reaped, its number may have been a stranger's meanwhile:
-// then only those count of which `is_hidden`, which asks whether their environment is unreadable,
-// says so; the others are known by the mark that is in it.
+// The processes of `all` that belong to one of `heads` and live. A process id that a stranger has
+// by now adds none. If the head was reaped, its id may have been a stranger's meanwhile: then only
+// processes with an unreadable environment, by `is_hidden`, count; the others are known by the mark
+// in their environment.
 std::vector<FamilyMember> families_of(const std::vector<FamilyHead>& heads,
                                       const std::vector<FamilyMember>& all,
                                       const std::function<bool(int pid)>& is_hidden);

@@ -15,7 +15,7 @@ Result<void> ParentWatch::start(int parent, std::function<void()> on_gone) {
   const int pidfd = open_pidfd(parent).release();
   if (pidfd < 0 && errno != ESRCH) return pidfd_failure("watching the parent process");
   if (pidfd >= 0) pidfd_.assign(pidfd);
-  // Only after the pidfd is open is it certain that it is the parent's and nobody else's.
+  // Only now, with the pidfd open, is it certain that the pidfd refers to the parent.
   if (pidfd < 0 || ::getppid() != parent) {
     boost::asio::post(pidfd_.get_executor(), std::move(on_gone));
     return {};

@@ -1,6 +1,6 @@
 #pragma once
-// Tells an agent that its guardian is gone. The agent must then kill all below it at once: with the
-// guardian went the last process that would have picked up what the workers leave behind.
+// Notifies an agent that its guardian is gone. The agent must then kill all below it at once: with
+// the guardian went the last process that would have picked up what the workers leave behind.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>

@@ -1,5 +1,5 @@
 #pragma once
-// What /proc says of processes. Used by strays, keeper, cgroup and whoever describes a process that
+// Reads /proc about processes. Used by strays, keeper and cgroup, and to describe a process that
 // does not end.
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct ProcStat {
 // Now, in what ProcStat::started counts.
 std::uint64_t ticks_since_boot();
 
-// Of /proc/<pid>/stat, "pid (name) state ppid ...", which everybody may read; the name may hold
+// Of /proc/<pid>/stat, "pid (name) state ppid ...", which every user may read; the name may hold
 // blanks and parentheses.
 ProcStat parse_proc_stat(const std::string& text);
 ProcStat read_proc_stat(int pid, const std::string& proc = "/proc");

@@ -33,10 +33,10 @@ class WorkerRoster {
   WorkerRoster(const WorkerRoster&) = delete;
   WorkerRoster& operator=(const WorkerRoster&) = delete;
 
-  // For one worker of this process, before its birth; null if there is no room. Where workers are
-  // replaced while others live on, those whose process group is empty make room first.
+  // For one worker of this process, before its start; null if there is no room. If workers are
+  // replaced while others live on, workers with an empty process group make room first.
   RosterPlace* claim();
-  static void release(RosterPlace* place);  // It was never born. Null: does nothing.
+  static void release(RosterPlace* place);  // It was never started. Null: does nothing.
   static void note_start(RosterPlace* place, TickSpan started);
   void reaped(int pid);  // Its number may become a stranger's.
   // What the workers of that agent have left behind is gone too; its process `but` lives on.
@@ -53,9 +53,9 @@ class WorkerRoster {
 };
 
 // Finds and kills processes that workers left behind. A process whose parent dies becomes a child
-// of the nearest sub-reaper above it: the agent, or the guardian once the agent is gone. Whoever
-// finds children there that it did not start itself kills them and all below them. Used by
-// PosixProcessHost and guard().
+// of the nearest sub-reaper above it: the agent, or the guardian once the agent is gone. If the
+// agent or the guardian finds children that it did not start itself, it kills them and all below
+// them. Used by PosixProcessHost and guard().
 constexpr std::chrono::seconds kStrayLimit{
     2};  // SIGKILL takes longer only in uninterruptible sleep.
 

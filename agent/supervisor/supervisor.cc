@@ -41,7 +41,7 @@ void Supervisor::on(const LinkUp&) {
     return living_ == 0 ? depart() : void();
   }
   if (state_ == State::kJoining && !leaving_) return send_join(), report_preempted();
-  // The daemon may have missed anything since the last link; say where we stand.
+  // The daemon may have missed anything since the last link; report our state.
   send(rendezvous::Heartbeat{round()});
   announced_ = {};
   notify_slots();
@@ -138,7 +138,7 @@ void Supervisor::on(const WorkerEnded& ended) {
   const bool was_alive = std::exchange(slot.alive, false);
   DDPRUN_ASSERT(was_alive);
   --living_;
-  if (living_ == 0) {  // Nobody is left to kill, whatever is still to be heard of them.
+  if (living_ == 0) {  // No worker is left to kill, even if reports of them are still to come.
     kill_at_.reset();
     leavers_at_.reset();
     abandon_at_.reset();
@@ -251,7 +251,8 @@ void Supervisor::on(const Signalled& signalled) {
                 is_preemption(signalled.signal) ? preemption_text() : interrupted);
 }
 
-// The others are told what it was: a person interrupts a run, a scheduler takes a node out of it.
+// The others are notified which it was: a person interrupts a run, a scheduler takes a node out of
+// it.
 void Supervisor::leave_at_once(int signal, const std::string& text) {
   signal_ = signal;
   signal_at_ = now_;
@@ -328,7 +329,7 @@ std::optional<TimePoint> Supervisor::deadline() const {
   return next;
 }
 
-// The part of a Supervisor that fills places: who is started in one whose worker has ended.
+// The part of a Supervisor that fills places: which worker is started after one has ended.
 void Supervisor::spawn(Slot& slot) {
   DDPRUN_ASSERT(!slot.alive && !slot.done);
   slot = Slot{.alive = true};
@@ -336,7 +337,7 @@ void Supervisor::spawn(Slot& slot) {
   actions_.push_back(SpawnWorker{static_cast<int>(&slot - slots_.data()), restart_count_});
 }
 
-// Whoever ended in the round is replaced at once.
+// Workers that ended in the round are replaced at once.
 void Supervisor::spawn_missing(bool fallen_too) {
   for (Slot& slot : slots_) {
     const bool wanted = !slot.fallen || fallen_too;
@@ -396,7 +397,7 @@ void Supervisor::receive(const rendezvous::Respawn& respawn) {
   if (respawn.refused > 0) report_empty_places();
 }
 
-// The round does not end for them, so that nothing else would be said.
+// Empty places do not end the round, so that nothing else would report them.
 void Supervisor::report_empty_places() {
   std::vector<int> empty;
   for (std::size_t i = 0; i < slots_.size(); ++i) {

@@ -13,25 +13,25 @@
 //                                                                       │ EndRun, Refuse, a signal
 //   any state ── the launcher died: kill everything ──▶ kDone ◀─────────┘
 //
-// Where the workers can be seated anew (they have said so, and the daemon knows how), they stay
+// If the workers can be seated anew (they have reported so, and the daemon supports it), they stay
 // when a round ends: from kRunning the node goes to kLeaving instead. There the workers are fenced,
 // or at a boundary between steps they leave by themselves, and once all have left and the daemon
-// has said how to go on, it joins with those that live. In kJoining these are parked; so are
+// has sent how to go on, the node joins with those that live. In kJoining these are parked; so are
 // replacements, which are started in empty places and become ready some time later, and all workers
 // of a node that comes to such a round: the daemon has it prepare them before it gets a seat.
-// Spares are parked while the others are seated, and take the seats of those that end. A node none
-// of whose workers gets ready within `ready_limit` leaves: nobody else would notice that it waits.
-// A single one that does not, beside others, is ended as one that failed to start.
+// Spares are parked while the others are seated, and take the seats of those that end. If none of
+// its workers gets ready within `ready_limit`, a node leaves: nothing else would show that it
+// waits. A single one that does not, beside others, is ended as one that failed to start.
 //
 // A node that has left the run may be needed all the same: its launcher runs the daemon of the
 // others, or the scheduler ends them with it. Then it stays in kStopped, without workers, until the
-// daemon says that it is needed no more. A pre-empted one does not stay beyond its own time for the
-// daemon's sake: the others go on without a daemon.
+// daemon reports that it is not needed any more. A pre-empted one does not stay beyond its own time
+// for the daemon's sake: the others go on without a daemon.
 //
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
-// happens to running workers, unless the others may go on without this node. Then, after
-// `fence`, its workers are killed, so that no two halves of a run write the same checkpoint, and
-// it joins anew. On every new link the agent says again where it stands. Pure.
+// happens to running workers, unless the others may go on without this node. Then, after `fence`,
+// its workers are killed, so that no two halves of a run write the same checkpoint, and it joins
+// anew. On every new link the agent reports its state again. Pure.
 
 #include <optional>
 #include <span>
@@ -55,10 +55,10 @@ struct SupervisorOptions {
       std::chrono::minutes(10);  // Without a link while not computing: give up.
   Duration report_limit =
       std::chrono::seconds(70);  // Without a link after the workers ended: give up.
-  Duration leave_limit = std::chrono::seconds(2);  // The same for a node that was told to end.
-  // A signal so long after the first one ends the grace: whoever sends it does not want to wait.
-  // Sooner it changes nothing: timeout(1), batch systems and service managers send theirs to every
-  // process they know, so that one order arrives twice.
+  Duration leave_limit = std::chrono::seconds(2);  // The same for a node that was ordered to end.
+  // A signal so long after the first one ends the grace: its sender does not want to wait. Sooner
+  // it changes nothing: timeout(1), batch systems and service managers send theirs to every process
+  // they know, so that one order arrives twice.
   Duration patience = std::chrono::seconds(15);
   Duration fence{0};          // Computing, and no answer from where the daemon was: kill the
                               // workers. 0: never.
@@ -80,12 +80,12 @@ class Supervisor {
   [[nodiscard]] std::vector<Action> step(const Event& event, TimePoint now);
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
-  int round() const { return seat_ ? seat_->round : -1; }  // What heartbeats say.
+  int round() const { return seat_ ? seat_->round : -1; }  // The round in heartbeats.
   bool running() const { return state_ == State::kRunning; }
   int living() const { return living_; }
   // While workers are being stopped: when those that are left are killed.
   std::optional<TimePoint> grace_ends() const { return kill_at_; }
-  int signalled() const { return signal_; }  // The first signal that told us to end; 0: none.
+  int signalled() const { return signal_; }  // The first signal that ordered us to end; 0: none.
   std::string describe() const;
 
   void check_invariants() const;
@@ -103,14 +103,14 @@ class Supervisor {
     bool resumed = false;   // Takes part in the present round.
     bool worked = false;    // Took part in one before.
     bool left = false;      // Is in no operation of that round any more.
-    bool done = false;      // Has exited with 0; nobody replaces it while others live.
+    bool done = false;      // Has exited with 0; not replaced while others live.
     bool fallen = false;    // Ended without a seat, and waits for leave to be replaced.
-    bool given_up = false;  // fallen: and may not be, which has been said.
+    bool given_up = false;  // fallen: and may not be replaced, which has been logged.
     bool late = false;      // Was not ready in time: we end it, and it gets no seat any more.
     bool holds() const { return worked || resumed; }  // The state of the job.
     std::optional<TimePoint> ready_ends{};  // It began, and is not ready: when it is late.
   };
-  // What the daemon was told of them.
+  // What was sent to the daemon about them.
   struct Announced {
     int round = -1, kept = 0, parked = 0, fallen = 0, spares = 0, min_ranks = 0;
     bool operator==(const Announced&) const = default;
@@ -211,20 +211,20 @@ class Supervisor {
   bool linked_ = false;
   TimePoint now_{};
   std::optional<rendezvous::Seat> seat_;
-  int last_round_ = -1;  // The last round we were told of; there is no way back into it.
+  int last_round_ = -1;  // The last round that we know of; there is no way back into it.
   int living_ = 0;
   int living_seated_ = 0;    // Of these.
   std::vector<Slot> slots_;  // By local rank.
   bool keeps_ = false;       // The daemon knows of workers that are seated anew.
   Announced announced_{};
   int serial_ = 0;                   // Of the newest Join or Slots.
-  int restart_count_ = 0;            // As the daemon last said.
+  int restart_count_ = 0;            // As the daemon last sent it.
   std::int64_t kept_steps_ = 0;      // The most that a worker here had the state of.
   int min_ranks_ = 0;                // Its job computes in no round with fewer.
   bool newcomer_ = false;            // It has prepared workers, and never had a seat.
   int fallen_ = 0, respawned_ = 0;   // Workers without a seat that ended, and that were replaced.
   int fallen_awaiting_output_ = 0;   // Of those: LastOutput is still to come.
-  int awaiting_output_ = 0;          // Have ended, but what they said last is still to come.
+  int awaiting_output_ = 0;          // Have ended, but their last output is still to come.
   std::vector<WorkerDeath> deaths_;  // Of this round: all but the successes, by exit.
   std::vector<WorkerDeath> successes_;  // Of this round.
   bool failed_ = false;                 // The first of deaths_ ended the round on this node.
@@ -234,7 +234,7 @@ class Supervisor {
   std::optional<TimePoint> change_ends_;         // When they are fenced all the same.
   std::optional<TimePoint> leave_ends_;          // kLeaving: when those that stay are killed.
   std::optional<Exit> leaving_;                  // End with this once the workers are gone.
-  std::optional<rendezvous::Leave> unsent_;      // The daemon was away when we were told to end.
+  std::optional<rendezvous::Leave> unsent_;      // To be sent once the daemon is back.
   bool ever_linked_ = false;
   std::optional<TimePoint> kill_at_;     // kStopping: when SIGTERM gives way to SIGKILL.
   std::optional<TimePoint> leavers_at_;  // kStopping: when those that leave are stopped, too.
@@ -242,7 +242,7 @@ class Supervisor {
   std::optional<TimePoint> give_up_at_;  // No link and nothing to compute.
   std::optional<TimePoint> fence_at_;    // No link, and the others may go on without us.
   std::optional<TimePoint> ready_ends_;  // kJoining, and no worker is ready: when that is given up.
-  bool replaceable_ = false;             // As the daemon last said.
+  bool replaceable_ = false;             // As the daemon last sent it.
   bool fenced_ = false;                  // The workers are killed for that.
   std::string why_down_;                 // Of the last link that broke or did not come about.
   int preempted_ = 0;                    // The signal that has announced the end; 0: none.
@@ -253,7 +253,7 @@ class Supervisor {
   bool hosts_ = false;                     // ... for their daemon.
   std::optional<TimePoint> stay_ends_;     // When it goes all the same.
   bool deserted_ = false;                  // The daemon has ended for good.
-  int signal_ = 0;                         // The first that told us to end.
+  int signal_ = 0;                         // The first that ordered us to end.
   TimePoint signal_at_{};                  // When that was.
   std::vector<Action> actions_;
 };

@@ -1,5 +1,6 @@
-// The part of a Supervisor that keeps workers from round to round: who can be seated anew, how they
-// leave a round, who is started in an empty place, and what the daemon is told of all that.
+// The part of a Supervisor that keeps workers from round to round: which can be seated anew, how
+// they leave a round, which are started in empty places, and what the daemon gets to know of all
+// that.
 
 #include <algorithm>
 #include <csignal>
@@ -23,7 +24,7 @@ bool Supervisor::elastic() const {
          });
 }
 
-// Else the node has nobody, and starts all of its workers in the next round.
+// Otherwise the node has no worker, and starts all of them in the next round.
 bool Supervisor::holds_living() const {
   return living_ > 0 || count([](const Slot& slot) { return slot.fallen; }) > 0;
 }
@@ -46,7 +47,7 @@ void Supervisor::send_join() {
       count([](const Slot& slot) { return slot.alive && slot.ready && slot.holds(); });
   actions_.push_back(SendJoin{last_round_, ready, /*living=*/true, std::min(begin, all - ready),
                               ++serial_, holders, kept_steps_, min_ranks_});
-  announced_ = {};  // A daemon that had forgotten us has heard nothing of this either.
+  announced_ = {};  // A daemon that had forgotten us has not received this either.
   notify_slots();
 }
 
@@ -58,9 +59,9 @@ void Supervisor::take_seat(const rendezvous::Seat& seat) {
   state_ = State::kRunning;
 }
 
-// With all that held a seat before, for nobody else has their state, and the first of the others
-// that are ready: there may be more of these by now. Should one have died since it was offered, the
-// seat cannot be filled, and the Join says so.
+// Takes all workers that held a seat before, because no other has their state, and the first of the
+// others that are ready: there may be more of these by now. If one has died since it was offered,
+// the seat cannot be filled, and a new Join is sent.
 void Supervisor::seat_living(const rendezvous::Seat& seat) {
   std::vector<int> local_ranks;
   for (const bool served : {true, false}) {
@@ -171,7 +172,7 @@ void Supervisor::on(const WorkerPlain& plain) {
 }
 
 void Supervisor::plan_change(const StopRound& stop) {
-  // Whoever is fenced already waits for the daemon's word on the reason of that.
+  // A node that is fenced already waits for the daemon's message on the reason.
   if (state_ != State::kRunning || change_) return;
   change_ = stop;
   change_ends_ = now_ + options_.grace;

@@ -1,5 +1,5 @@
 #pragma once
-// What a Supervisor is told, and what it has done: the events and actions of supervisor.h. Pure.
+// The events that a Supervisor gets, and the actions that it returns (supervisor.h). Pure.
 
 #include <optional>
 #include <string>
@@ -15,14 +15,14 @@ namespace ddprun::agent {
 struct LinkUp {};
 struct LinkDown {
   std::string why;
-  bool answers = false;  // The daemon's machine does, though no daemon does: nobody decides.
+  bool answers = false;  // The daemon's machine answers, though no daemon does: none decides.
 };
 struct Received {
   rendezvous::DaemonMessage message;
 };
 struct WorkerEnded {
   WorkerDeath death;
-  bool output_follows = false;         // LastOutput will say more; it comes soon.
+  bool output_follows = false;         // LastOutput will explain more; it comes soon.
   std::optional<TimePoint> noticed{};  // If before the event.
 };
 struct LastOutput {
@@ -31,7 +31,7 @@ struct LastOutput {
 struct StartFailed {
   WorkerDeath death;
 };  // This one never ran, nor those after it.
-// A worker has said that it can be seated without a new process (common/worker_link.h).
+// A worker has reported that it can be seated without a new process (common/worker_link.h).
 struct WorkerReady {
   int local_rank = 0;
   int min_ranks = 0;  // Its job computes in no round with fewer.
@@ -40,15 +40,15 @@ struct WorkerReady {
 struct WorkerLeft {
   int local_rank = 0;
   int round = 0;
-  std::int64_t kept_steps = 0;  // Whose state it has.
+  std::int64_t kept_steps = 0;  // Of the state that it has.
 };
 // It takes part in that round: with the state of those that were in it before, if it had none.
 struct WorkerResumed {
   int local_rank = 0;
   int round = 0;
-  std::int64_t kept_steps = 0;  // Whose state it has.
+  std::int64_t kept_steps = 0;  // Of the state that it has.
 };
-// It has said that before, and cannot be reached any more. It holds its seat as a plain worker.
+// A worker that was ready before cannot be reached any more. It holds its seat as a plain worker.
 struct WorkerPlain {
   int local_rank = 0;
 };
@@ -82,7 +82,7 @@ struct SignalWorkers {
   // A leaver has ended its part in its group by itself, and so is about to end.
   enum class Targets { kAll, kAllButLeavers, kThoseLeavers };
   int signal = 0;
-  int lost_rank = -1;    // Whose end is the reason, if anybody's: workers are told before.
+  int lost_rank = -1;    // The rank that ended and so caused it, or -1: workers are notified first.
   std::string why = {};  // What became of it.
   Targets targets = Targets::kAll;
 };  // To the process group of each that lives.
@@ -112,12 +112,11 @@ struct KillWorkers {
   std::vector<int> local_ranks;
 };
 struct CleanUp {};         // All workers are gone: kill what they left behind, close the store.
-struct AbandonWorkers {};  // SIGKILL does not end them: say which, and forget them.
+struct AbandonWorkers {};  // SIGKILL does not end them: log which, and forget them.
 struct LogLine {
   enum class Level { kInfo, kWarning, kError } level = Level::kInfo;
   std::string text;
-  // What a person is told once: a death is also in what follows from it, the restart or the
-  // verdict.
+  // For a person to read once: a death is also in what follows from it, the restart or the verdict.
   enum class About { kOther, kDeath, kRestart } about = About::kOther;
 };
 struct Exit {

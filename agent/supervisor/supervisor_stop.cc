@@ -19,7 +19,7 @@ namespace {
 constexpr int kExitWorkersStuck = exit_code_of_signal(SIGKILL);  // As if it had ended them.
 constexpr std::chrono::seconds kReturnTime{2};
 
-// `any_left`: of the workers that stay if the order says so.
+// `any_left`: of the workers that stay if the order keeps them.
 std::string how_it_goes_on(const rendezvous::StopRound& stop, bool any_left = true) {
   const char* all = stop.restart == 0 ? "starting again" : "starting all again";
   std::string what = stop.keep && any_left ? "the other workers continue" : all;
@@ -118,7 +118,7 @@ void Supervisor::cut_off() {
   kill_workers();
 }
 
-// Those that compute do not wait for them, so that nobody else notices.
+// Nodes that compute do not wait for them, so that no other node notices.
 void Supervisor::give_up_beginners() {
   DDPRUN_ASSERT(state_ == State::kJoining && !leaving_ && holds_living());
   if (now_ - *ready_ends_ > kStoodStill) {  // So did the workers.
@@ -171,8 +171,8 @@ void Supervisor::begin_stop(int signal) {
   give_up_at_.reset();
   kill_at_ = kill_at_.value_or(now_ + options_.grace);
   SignalWorkers order{signal};
-  // The failure may be that of a victim, and a worker of this node the peer that it has lost: the
-  // end of that worker says more than what a signal would make of it.
+  // The failure may be that of a victim, and a worker of this node the peer that it has lost: that
+  // worker's own end explains more than an end by a signal.
   const bool awaits =
       failed_ ? rendezvous::lacks_cause(deaths_, successes_) : order_ && order_->awaits_cause;
   if (awaits && !leaving_) {
@@ -253,7 +253,7 @@ void Supervisor::report_stopped() {
   send(std::move(stopped));
 }
 
-// Every worker is gone and the daemon has said how to go on.
+// Every worker is gone and the daemon has sent how to go on.
 void Supervisor::after_stop() {
   DDPRUN_ASSERT(order_ && all_accounted_for());
   report_stopped();
@@ -310,7 +310,8 @@ void Supervisor::stay(const rendezvous::Dismiss& dismiss, int status) {
   const bool is_needed = (dismiss.hosts || dismiss.for_step) && signal_ == 0;
   const bool is_news = is_needed && !std::exchange(stays_, is_needed);
   stays_ = is_needed;
-  // Nobody has said how much time a drained node has, or one whose scheduler waits for the others.
+  // There is no time limit for a drained node, or for one with a scheduler that waits for the
+  // others.
   const bool is_limited = is_needed && !dismiss.for_step && status == kExitPreempted;
   if (!is_limited)
     stay_ends_.reset();

@@ -138,7 +138,7 @@ std::string NodeWindow::tails_text(const json& question_json) const {
       json tail = since(output_.tail(local_rank, is_stderr),
                         static_cast<std::uint64_t>(std::max<std::int64_t>(from, 0)));
       if (tail.is_null()) continue;
-      if (from < 0) tail["missed"] = 0;  // Nobody has asked for it.
+      if (from < 0) tail["missed"] = 0;  // Not requested.
       tail.update({{"rank", rank}, {"local_rank", local_rank}, {"stream", stream}});
       tails.push_back(std::move(tail));
     }

@@ -84,7 +84,7 @@ constexpr unsigned kDescriptorGuess =
 DDPRUN_IN_CHILD bool fail(ChildPlan* plan, Stage stage, long error) {
   plan->error = static_cast<int>(error);
   plan->failed = stage;
-  // Before the kernel tells the parent that we have left its memory.
+  // Before the kernel notifies the parent that we have left its memory.
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   return false;
 }
@@ -282,7 +282,7 @@ std::string what_failed(const WorkerSpec& spec, Stage stage, int error) {
 // What the child runs on, and how we learn that it has left it.
 struct ChildRoom {
   alignas(64) char stack[kChildStackBytes];
-  // The kernel clears it, and wakes who waits for that, once the child has another memory or none.
+  // The kernel clears it, and wakes its waiter, once the child has another memory or none.
   int occupied = 1;
 
   void wait_empty() {

@@ -17,20 +17,20 @@
 
 namespace ddprun::agent {
 
-// Starts a process at the price of vfork: the child borrows our memory until it has become the
-// new program, so that the cost does not grow with the agent's size and an exec error comes back as
-// a plain variable. Unlike after vfork we go on meanwhile, and may prepare the next. Called by
-// Spawner only. What a worker may expect at birth is in process_host.h.
+// Starts a process at the price of vfork: the child borrows our memory until it has become the new
+// program, so that the cost does not grow with the agent's size and an exec error comes back as a
+// plain variable. Unlike after vfork we go on meanwhile, and may prepare the next. Called by
+// Spawner only. What a worker may expect at its start is in process_host.h.
 
 // What the kernel meant when it refused to execute a file that is there: its ENOENT is then of the
 // interpreter that the file names.
 
-// " (the interpreter /opt/python that its first line names is not there)"; empty: errno says it
+// " (the interpreter /opt/python that its first line names is not there)"; empty: errno explains it
 // all. Reads the first bytes of the file.
 std::string exec_hint(const std::string& path, int error);
 
-// What a worker's process does from its birth in our memory until it is another program. For
-// birth.cc, which is the parent's side.
+// What a worker's process does from its start in our memory until it is another program. For
+// child_start.cc, which is the parent's side.
 enum class Stage {
   kNone,         // Nothing failed.
   kSession,      // A session and process group of its own.
@@ -42,7 +42,7 @@ enum class Stage {
   kExec,         // execve itself.
 };
 
-// What the parent tells the child, and what the child leaves behind.
+// What the parent gives to the child, and what the child leaves behind.
 struct ChildPlan {
   const char* const* argv;
   const char* const* environment;
@@ -58,7 +58,7 @@ struct ChildPlan {
   int null_fd = -1;            // /dev/null, and where the part of our table that it copies ends:
   unsigned table_end = 0;      // both only with slots.
   std::uint64_t ignored_signals = 0;  // That we ignore: bit n - 1 for signal n.
-  int* noted = nullptr;               // Gets its process id; null: nobody wants to know.
+  int* noted = nullptr;               // Gets its process id; null: not wanted.
   volatile Stage failed = Stage::kNone;
   volatile int error = 0;
 };

@@ -120,13 +120,13 @@ class EndSlots {
   unsigned table_end() const { return table_end_; }
   int null() const { return null_.get(); }  // /dev/null, below table_end(), too.
 
-  // Closes what children have put there. Nobody is being born meanwhile.
+  // Closes what children have put there. No child is being started meanwhile.
   void clear() const;
 
   // Whether our table has room for numbers well above `number`. While it is shared, the kernel
   // would spend milliseconds on making it larger.
   bool has_room_after(int number) const { return numbers_.empty() || number + kMargin < room_; }
-  // Makes it large enough, as far as its limit lets it. Nobody is being born meanwhile.
+  // Makes it large enough, as far as its limit lets it. No child is being started meanwhile.
   void make_room_after(int number);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace ddprun::agent {
 
-// A worker whose command and environment are larger is started cold.
+// With a larger command and environment a worker is started cold.
 constexpr std::size_t kForkRequestMax = std::size_t{96} << 10;
 constexpr std::size_t kForkReplyMax = 4096;  // Of bytes that a fork server may send at once.
 
@@ -20,7 +20,7 @@ constexpr std::size_t kForkReplyMax = 4096;  // Of bytes that a fork server may 
 // waits for its agent, standard output, standard error, and its link if it has one.
 struct ForkRequest {
   std::uint64_t number = 0;  // Counts the requests; the reply repeats it.
-  int agent = 0;             // The process whose child the worker has to be.
+  int agent = 0;             // The process that has to be the worker's parent.
   const std::vector<std::string>& argv;
   const std::vector<std::string>& environment;
 };

@@ -1,12 +1,12 @@
 #pragma once
 // The fork server of a node: a Python process that has imported what the workers will import, and
 // forks them. It is started with their command and stops before their program (python/startup/
-// ddprun_preload). Whatever becomes of it only means that workers are started cold.
+// ddprun_preload). If it fails, workers are only started cold.
 //
 //   kAbsent    none was started           fork() is refused
 //   kLoading   imports                    the same; ends by on_settled
 //   kReady     waits for requests         fork() works
-//   kGone      ended, or was ended by us: it has refused, hung, or was killed; why() says so
+//   kGone      ended, or was ended by us: it has refused, hung, or was killed; why() has the reason
 //
 // A worker is forked twice, so that it becomes our child. It waits on a pipe until we have it as
 // our child, by its pidfd, in the roster and in its cgroup, and ends if the pipe ends. Owned by
@@ -50,8 +50,8 @@ class ForkServer {
   const std::string& why() const { return why_; }  // It is gone; or how much was imported.
   int pid() const { return pid_; }                 // 0: no process.
 
-  // A worker, at the price of a fork; waits for it, at most kForkLimit. A failure says why it has
-  // to be started cold.
+  // A worker, at the price of a fork; waits for it, at most kForkLimit. A failure has the reason
+  // why it must be started cold.
   Result<SpawnedProcess> fork(const WorkerSpec& spec, const WorkerEnds& ends);
 
   // SIGKILL, and reaps it.

@@ -107,8 +107,8 @@ void PosixProcessHost::kill_cgroup_strays() {
 }
 
 // What a dead worker has detached is our child, beside what living ones have: only its environment
-// shows whose it is. What is about to end may still hold a port, but has no environment any more;
-// to wait for a stranger of that kind costs little.
+// shows its worker. A process that is about to end may still hold a port, but has no environment
+// any more; to wait for a stranger of that kind costs little.
 StrayReport PosixProcessHost::kill_family(int local_rank, std::chrono::milliseconds limit) {
   const auto family = families_.find(local_rank);
   if (family == families_.end()) return {};
@@ -282,8 +282,8 @@ void PosixProcessHost::reap(int pid) {
   if (on_exit) on_exit(death, noticed);
 }
 
-// Its pidfd says that it has ended, and the kernel does not say how: something in this process has
-// reaped it, or a seccomp profile forbids waitid.
+// Its pidfd shows that it has ended, but the kernel does not report how: something in this process
+// has reaped it, or a seccomp profile forbids waitid.
 void PosixProcessHost::end_unseen(int pid, TimePoint noticed) {
   log::warning("how process " + std::to_string(pid) +
                " ended is not known (waitid: " + std::strerror(errno) + "): taken for a failure");

@@ -66,8 +66,8 @@ class PosixProcessHost final : public ProcessHost {
 
   std::map<int, int> pids() const;  // Of the workers that live, by local rank.
 
-  // Forgets the workers that are left, without a call of on_exit; what each is and does, for
-  // whoever is told that SIGKILL does not end them.
+  // Forgets the workers that are left, without a call of on_exit. Returns what each is and does,
+  // for the message that SIGKILL does not end them.
   std::vector<std::string> abandon();
 
  private:
@@ -93,7 +93,7 @@ class PosixProcessHost final : public ProcessHost {
   void kill_cgroup_strays();
   StrayReport kill_family(int local_rank, std::chrono::milliseconds limit);
   void replace_family(WorkerSpec& spec);
-  // Reaps `pid` if it has ended and tells on_exit.
+  // Reaps `pid` if it has ended and calls on_exit.
   void reap(int pid);
   void end_unseen(int pid, TimePoint noticed);
   bool is_ours(int pid) const { return workers_.contains(pid) || spared_.contains(pid); }
@@ -109,7 +109,7 @@ class PosixProcessHost final : public ProcessHost {
   std::map<int, std::string> families_;
   int workers_made_ = 0;
   std::set<int> spared_;
-  std::shared_ptr<WorkerRoster> roster_;  // Null: nobody keeps one.
+  std::shared_ptr<WorkerRoster> roster_;  // Null: none is kept.
   std::string cgroup_;                    // Of this agent; empty: none.
   std::string workers_cgroup_;            // Below it: of the workers that live, or come next.
   int cgroups_made_ = 0;
