@@ -418,12 +418,12 @@ TEST_CASE("Output: ddprun's own lines stand between the workers'", "[output]") {
   Split split;
   Stage stage(split.options);
   CHECK(stage.output->drained(7));
-  stage.output->print("ddprun: hello");
+  stage.output->write_line("ddprun: hello");
   stage.spawn(0, {"write_and_die", "err"});
   CHECK(!stage.output->drained(0));
   REQUIRE(stage.run(1));
   CHECK(stage.output->drained(0));
-  stage.output->print("ddprun: bye");
+  stage.output->write_line("ddprun: bye");
   CHECK(split.errors() == "ddprun: hello\n[default0]:err\nddprun: bye\n");
 }
 
