@@ -61,7 +61,7 @@ inline constexpr SyncCounter kSync[] = {
     {"steps_ns", kNanoseconds},       // Of steps that are not taken apart.
     {"checkpoint_ns", kNanoseconds},  // In which training stood still for checkpoints.
     {"saved_ns", kNanoseconds},       // From the first step to the newest state that is safe.
-    // Parts of what is otherwise outside, where the program is known to be in them.
+    // Parts of what is otherwise outside, if the program is known to be in them.
     {"data_ns", kNanoseconds, "seconds_total", kTime, "data"},
     {"optimizer_ns", kNanoseconds, "seconds_total", kTime, "optimizer"},
     {"expected", kNumber},         // Steps that the program plans, since it began; 0: unknown.

@@ -191,7 +191,7 @@ std::string agreement(const FlightRecords& records, const std::string& group, co
   return inside_text(records, group, waiting);
 }
 
-// Where torch has no recorder.
+// If torch has no recorder.
 std::string places(const FlightRecords& records) {
   std::string text;
   std::size_t named = 0;

@@ -59,7 +59,7 @@ class FlightRecorders::Question : public std::enable_shared_from_this<Question> 
       if (ec) return self->ended(local_rank, ec);
       Rank& rank = self->ranks_.at(local_rank);
       rank.listens = true;
-      error_code ignored;  // No question: others ask for torch's debug handlers there.
+      error_code ignored;  // Sends no question: those are for torch's debug handlers.
       rank.socket.shutdown(stream_protocol::socket::shutdown_send, ignored);
       boost::asio::async_read(rank.socket,
                               boost::asio::dynamic_buffer(rank.text, kFlightBytesMax + 1),

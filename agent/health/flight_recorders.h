@@ -1,6 +1,6 @@
 #pragma once
-// Asks the workers of this node where they are: programs that use PyTorch under --on-stall listen
-// at a socket each (python/startup/ddprun_watch/_door.py). Owned by Agent.
+// Queries the workers of this node for where they are: programs that use PyTorch under --on-stall
+// listen at a socket each (python/startup/ddprun_watch/_door.py). Owned by Agent.
 
 #include <boost/asio/io_context.hpp>
 #include <functional>
@@ -26,7 +26,7 @@ class FlightRecorders {
   FlightRecorders& operator=(const FlightRecorders&) = delete;
 
   // For the environment of a worker that is about to start; removes what its predecessor has left.
-  // `dump`: the file that gets all that is known whenever the worker is asked; empty: none.
+  // `dump`: the file that gets all that is known whenever the worker is queried; empty: none.
   std::vector<std::string> variables(int local_rank, const std::string& dump);
 
   // By local rank, those that listen, or have left an answer behind as they ended.

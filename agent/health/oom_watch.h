@@ -1,7 +1,7 @@
 #pragma once
 // Whether the kernel's out-of-memory killer has been at work since the workers were started: the
-// counters of this process' memory cgroup (v1 and v2) and of the machine, and the kernel's log
-// where it may be read. Used by the agent, which asks when a worker was killed by SIGKILL.
+// counters of this process' memory cgroup (v1 and v2) and of the machine, and the kernel's log if
+// it may be read. Used by the agent when a worker was killed by SIGKILL.
 
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ class OomWatch {
   void begin();
 
   // What shows that the process was ended by the OOM killer, as a half sentence; empty if nothing
-  // does. The counters are raised before the process dies, so that one look is enough. If the
+  // does. The counters are raised before the process dies, so that one check is enough. If the
   // kernel's log can be read back to begin() and numbers processes as we do, it decides: a process
   // that it does not name was not ended by the OOM killer.
   std::string evidence(int pid) const;
@@ -36,7 +36,7 @@ class OomWatch {
   std::string cgroup_file_;  // Empty: no memory cgroup can be read.
   Counts at_start_;
   std::int64_t began_us_ = 0;                         // On the clock of the kernel's log.
-  mutable std::pair<int, std::string> last_{-1, ""};  // The latest evidence() with a look into it.
+  mutable std::pair<int, std::string> last_{-1, ""};  // The latest evidence() that read it.
 };
 
 // The number after the word "oom_kill" at the start of a line: memory.events, memory.oom_control

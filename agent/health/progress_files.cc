@@ -118,7 +118,7 @@ void ProgressFile::notify_loss(int lost_rank, const std::string& why) {
 }
 
 // The SDK has made sure that the file stays as long as the page. Until then `> $DDPRUN_PROGRESS` in
-// a script takes the memory from under the mapping, and a look at it would end us with SIGBUS.
+// a script takes the memory from under the mapping, and reading it would end us with SIGBUS.
 bool ProgressFile::is_page() {
   if (is_page_) return true;
   const int seals = ::fcntl(file_.get(), F_GET_SEALS);
@@ -139,8 +139,7 @@ ProgressSample ProgressFile::read() {
   return read_touches();
 }
 
-// The times between touches are seen only as well as we look, so what is learned is rather too
-// long.
+// The times between touches are only as exact as our checks, so what is learned is rather too long.
 ProgressSample ProgressFile::read_touches() {
   const std::int64_t now = modified_ns(file_);
   if (made_ns_ == 0) made_ns_ = touched_ns_ = now;

@@ -33,9 +33,9 @@ class ProgressFile {
 
   std::string path() const;
   void notify_loss(int lost_rank, const std::string& why);  // Once.
-  WorkerCounts sync();                                      // Zeros, if it is no page.
+  WorkerCounts sync();                                      // Zeros, if it is not a page.
   WorkerFate fate();                                        // The same.
-  ProgressSample read();  // A plain look at memory, unless only touching can have changed it.
+  ProgressSample read();  // Reads memory only, unless only touching can have changed it.
 
  private:
   ProgressFile(UniqueFd file, ProgressPage* page) : file_(std::move(file)), page_(page) {}
@@ -44,7 +44,7 @@ class ProgressFile {
 
   UniqueFd file_;
   ProgressPage* page_ = nullptr;
-  bool is_page_ = false;  // It may be looked at.
+  bool is_page_ = false;  // It may be read.
   // Of a file that is touched.
   std::int64_t made_ns_ = 0;
   std::int64_t touched_ns_ = 0;

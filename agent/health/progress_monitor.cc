@@ -179,7 +179,7 @@ void ProgressMonitor::check() {
   });
 }
 
-// `pids`: of the workers that were looked at; another process may have the place by now.
+// `pids`: of the workers that were checked; another process may have the place by now.
 void ProgressMonitor::found(const StallWatch::Findings& findings, const std::map<int, int>& pids,
                             const std::string& where) {
   for (const Stall& stall : findings.stuck) {

@@ -46,7 +46,7 @@ class ProgressMonitor {
   // Before a worker is started: "DDPRUN_PROGRESS=..." for its environment; empty if it is to report
   // nothing.
   std::string prepare(int local_rank);
-  // -1: it has no rank yet, and is not waited for by anybody until it is seated.
+  // -1: it has no rank yet, and no worker waits for it until it is seated.
   void started(int local_rank, int rank, int pid);
   void exited(int local_rank);
   // It goes on with another rank, or has left its round and waits for one.

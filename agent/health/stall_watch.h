@@ -50,7 +50,7 @@ struct StallOptions {
   Duration early = std::chrono::minutes(6);
   int factor = 10;
   std::uint64_t history = 8;  // Fewer ends of a phase than that are hardly any history.
-  Duration interval = std::chrono::seconds(15);  // Between two looks.
+  Duration interval = std::chrono::seconds(15);  // Between two checks.
 };
 
 struct Stall {
@@ -86,7 +86,7 @@ class StallWatch {
     std::uint64_t count = 0;
     Duration longest{};  // Within the limit of its time.
     Duration outlier{};  // Beyond it, and it ended all the same.
-    Duration seen{};     // The longest stay, within the limit of its time, give or take a look.
+    Duration seen{};     // The longest stay, within the limit of its time, give or take a check.
   };
 
   void learn(const std::vector<ProgressSample>& samples);

@@ -9,8 +9,8 @@
 namespace ddprun::agent {
 
 std::string time_limit_over(const std::string& end, const std::string& job, std::int64_t now) {
-  // Clocks of two machines may differ; Slurm looks twice a minute, and waits half a minute between
-  // the two signals.
+  // Clocks of two machines may differ; Slurm checks twice per minute, and waits half a minute
+  // between the two signals.
   constexpr std::int64_t kEarly = 5, kLate = 150;
   std::int64_t at = 0;
   const auto [rest, error] = std::from_chars(end.data(), end.data() + end.size(), at);

@@ -1,7 +1,7 @@
 #pragma once
 // Whether the time that a batch system has granted is over: it then ends the processes of the job
-// by SIGTERM and, a while later, by SIGKILL, without a word to them. Used by the agent, for
-// signals that reach it and for workers that signals have ended.
+// by SIGTERM and, a while later, by SIGKILL, without notifying them. Used by the agent, for signals
+// that reach it and for workers that signals have ended.
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
-// Lines of workers' output: cut out of a stream of bytes, folded where ranks print the same,
-// prefixed and formatted. Pure.
+// Lines of workers' output: cut out of a stream of bytes, folded if ranks print the same, prefixed
+// and formatted. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -149,8 +149,8 @@ std::string json_before_folded(const Speaker& speaker, const std::set<int>& rank
                                std::int64_t time);
 std::string_view json_after(bool whole);
 
-// `text` as the inside of a JSON string, valid UTF-8 whatever it was; `scratch` holds it where it
-// had to be changed.
+// `text` as the inside of a JSON string, valid UTF-8 whatever it was; `scratch` holds it if it had
+// to be changed.
 std::string_view json_text(std::string_view text, std::string& scratch);
 
 }  // namespace ddprun::agent

@@ -38,7 +38,7 @@ std::string seat_text(const rendezvous::Seat& s) {
          ":" + std::to_string(s.master_port);
 }
 
-// Whether this host has a way to its own `address`; asks for a route and sends nothing.
+// Whether this host has a way to its own `address`; requests a route and sends nothing.
 bool reaches_itself(const boost::asio::ip::address& address) {
   const boost::asio::ip::udp::endpoint endpoint(address, 9);
   const UniqueFd socket(
@@ -243,7 +243,7 @@ void Agent::send_heartbeat(bool with_counts, bool last) {
   sync_reported_ = Clock::now();
 }
 
-// With the last word on a round goes what was counted in it.
+// The last message on a round also reports what was counted in it.
 void Agent::act(const SendMessage& send) {
   const bool last = std::holds_alternative<rendezvous::Finished>(send.message) ||
                     std::holds_alternative<rendezvous::Stopped>(send.message) ||

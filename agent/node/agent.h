@@ -54,8 +54,8 @@ struct AgentFiles {
   std::string account = {};               // With group rank 0 it gets the run's account as JSON.
   std::string ledger = {};     // Gets the sums of its ledger: wall time, a blank, all parts.
   std::string ending = {};     // Gets, at the end, what is to be remembered of the run.
-  std::string window = {};     // A socket at which ddprunctl may ask.
-  std::string recorders = {};  // See FlightRecorders; empty: no worker is asked.
+  std::string window = {};     // A socket for ddprunctl's queries.
+  std::string recorders = {};  // See FlightRecorders; empty: no worker is queried.
 };
 
 struct AgentOptions {

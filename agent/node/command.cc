@@ -58,7 +58,7 @@ std::vector<std::string> split_path(const std::string& path, const std::string& 
   return folders;
 }
 
-// Looks at one place. True if it is what was wanted.
+// Checks one place. True if it is what was wanted.
 bool probe(Search& search, const std::string& path, Wanted wanted, const FileProbe& files) {
   const FileKind kind = files.kind(path);
   const bool usable =

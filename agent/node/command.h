@@ -1,5 +1,5 @@
 #pragma once
-// What the user typed -> what is executed. Decisions are pure; the files are looked at through
+// What the user typed -> what is executed. Decisions are pure; the files are checked through
 // FileProbe, once for each run and not for each worker. Called by the agent.
 
 #include <string>
@@ -46,7 +46,7 @@ struct CommandRequest {
       false;  // torch.distributed.launch without --use-env: --local-rank=N comes first.
 };
 
-// Where to look. Empty strings mean: there is no such thing.
+// Where to search. An empty string: there is none.
 struct CommandContext {
   std::string working_folder;
   std::string path;                      // PATH

@@ -237,8 +237,8 @@ class RemoteLink : public DaemonLink {
     link_->close();
   }
 
-  // The agent beats, the daemon answers; where it does not, the connection may be dead without a
-  // word, or the daemon stands still.
+  // The agent beats, the daemon answers; if it does not, the connection may be dead without notice,
+  // or the daemon stands still.
   void watch_silence() { check_at(last_received_ + silence_max_); }
 
   void check_at(Clock::time_point when) {
@@ -255,8 +255,8 @@ class RemoteLink : public DaemonLink {
     });
   }
 
-  // Its kernel acknowledges our beats: it stands still, and will read them all. Where another one
-  // may have taken over that is no reason to wait.
+  // Its kernel acknowledges our beats: it stands still, and will read them all. If another daemon
+  // may have taken over, that is not a reason to wait.
   bool stays_with_the_daemon(Clock::time_point now) {
     const auto kernel = link_->peer_kernel();
     if (!kernel || addresses_.size() > 1 || now - last_received_ >= kStandstillMax) return false;

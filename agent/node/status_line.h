@@ -1,5 +1,5 @@
 #pragma once
-// The line that a terminal shows below the workers' lines while a run trains: made once a second,
+// The line that a terminal shows below the workers' lines while a run trains: made once per second,
 // hidden while another line is written. Its text is that of agent/verdict/verdict_picture.h. Owned
 // by Agent.
 
@@ -20,9 +20,9 @@ class StatusLine {
   StatusLine(boost::asio::io_context& loop, Output& output, TimePoint began);
 
   std::function<bool()> may_show;      // Whether there is something to show at this moment.
-  std::function<StatusFacts()> facts;  // Asked for when a line is made.
+  std::function<StatusFacts()> facts;  // Called when a line is made.
 
-  void start();  // Does nothing where our standard error cannot show it.
+  void start();  // Does nothing if our standard error cannot show it.
   void stop();
 
  private:

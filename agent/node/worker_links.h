@@ -1,5 +1,5 @@
 #pragma once
-// The agent's ends of its workers' links (common/worker_link.h), one a worker. Nothing here waits
+// The agent's ends of its workers' links (common/worker_link.h), one per worker. Nothing here waits
 // for a worker: what a full socket does not take is kept, as far as there is a limit for it. A
 // worker that floods its link or sends anything but messages loses it; the worker itself lives on.
 // Owned by Agent, all on its loop.

@@ -259,7 +259,7 @@ Console::Kind Console::open(int fd) {
 
 void Console::line(std::string_view prefix, std::string_view text, std::string_view suffix) {
   if (broken_) return;
-  // On a terminal the next line, which may be another worker's, is not to be of this one's colour.
+  // On a terminal the next line, which may be another worker's, must not get this one's colour.
   if (columns_ == 0 || !leaves_colours_on(text)) return queue_.add_line(prefix, text, suffix);
   queue_.add_line(prefix, text, std::string(kColoursOff).append(suffix));
 }
@@ -289,8 +289,7 @@ void Console::write_out() {
   note_hold();
 }
 
-// Whether a write of PIPE_BUF bytes cannot block. Only needed where we share a blocking
-// description.
+// Whether a write of PIPE_BUF bytes cannot block. Only needed if we share a blocking description.
 bool Console::may_write() const {
   if (kind_ != Kind::kShared) return true;
   pollfd poll{const_cast<stream_descriptor&>(descriptor_).native_handle(), POLLOUT, 0};

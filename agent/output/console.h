@@ -2,8 +2,8 @@
 // Writes to our own standard output or error without ever blocking the loop and without changing
 // the descriptor that we share with the shell and others. Owned by Output.
 //
-// Pipes and terminals are opened a second time, non-blocking, through /proc/self/fd; where that is
-// not allowed we write at most PIPE_BUF bytes, each time after asking whether they fit. Sockets are
+// Pipes and terminals are opened a second time, non-blocking, through /proc/self/fd; if that is not
+// allowed, we write at most PIPE_BUF bytes, each time after checking whether they fit. Sockets are
 // asked not to block. Regular files, /dev/null and the like are written to directly.
 
 #include <boost/asio/io_context.hpp>
@@ -80,7 +80,7 @@ class Console {
   void line(std::string_view prefix, std::string_view text, std::string_view suffix = {});
   void progress(std::string_view prefix, std::string_view text);  // Nothing unless a terminal.
 
-  // A line below all others, until the next one comes; left out where a worker has a progress bar.
+  // A line below all others, until the next one comes; left out if a worker has a progress bar.
   // `text` fits the terminal. Nothing unless a terminal.
   void show_status(std::string_view text);
   void hide_status();

@@ -20,7 +20,7 @@ constexpr std::size_t kStackBytesMax = 3072;
 bool continues_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
 // The beginning or end of `text`, at most so long, without a part of a letter of UTF-8, which is
-// four bytes at most: more that look so are no text and stay.
+// four bytes at most: more such bytes are not text and stay.
 constexpr int kRestOfLetterMax = 3;
 
 std::string head_of(const std::string& text, std::size_t max) {

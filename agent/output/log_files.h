@@ -120,7 +120,7 @@ class LogWriter {
     std::uint64_t lost_before = 0;
     std::string bytes;
   };
-  // Outlives us where the thread hangs in the kernel.
+  // Outlives us if the thread hangs in the kernel.
   struct Shared {
     std::mutex mutex;
     std::condition_variable wake, idle;
@@ -149,7 +149,7 @@ class LogWriter {
 
 class LogFolder {
  public:
-  // No files at all: what --log-dir /dev/null asks for.
+  // No files at all: for --log-dir /dev/null.
   LogFolder() = default;
 
   // Makes <log_dir>/<run_id>_<random>; without `log_dir` under TMPDIR or /tmp.
@@ -172,7 +172,7 @@ class LogFolder {
   // TORCHELASTIC_ERROR_FILE; empty without a folder.
   std::string error_file(int restart_count, int local_rank) const;
 
-  // Where a rank may leave all that is known of what it is in; empty where nothing is kept.
+  // Where a rank may leave all that is known of what it is in; empty if nothing is kept.
   std::string dump_file(int restart_count, int local_rank) const;
 
  private:

@@ -66,7 +66,7 @@ class Output {
   // Takes over what an ended worker has in its pipes by now, and waits for no more.
   void drain(int local_rank);
 
-  // The end of its standard error, or of its standard output where that is all there is, until the
+  // The end of its standard error, or of its standard output if there is nothing else, until the
   // local rank is opened again.
   std::vector<std::string> last_lines(int local_rank) const;
 
@@ -80,8 +80,8 @@ class Output {
   // A line of ddprun's own, in order with the workers' lines.
   void write_line(std::string_view line);
 
-  // A line on the terminal below all lines, until the next one comes; where our standard error is
-  // no terminal, none.
+  // A line on the terminal below all lines, until the next one comes; none if our standard error is
+  // not a terminal.
   void show_status(std::string_view text) { stderr_console().show_status(text); }
   void hide_status() { stderr_console().hide_status(); }
   bool shows_status() { return stderr_console().shows_status(); }
@@ -94,7 +94,7 @@ class Output {
   std::uint64_t dropped() const;
   int terminal_columns() const {
     return stdout_.terminal_columns();
-  }  // 0: standard output is no terminal.
+  }  // 0: standard output is not a terminal.
 
  private:
   struct Worker {
@@ -138,7 +138,7 @@ class Output {
   boost::asio::io_context& loop_;
   OutputOptions options_;
   Console stdout_;
-  std::unique_ptr<Console> stderr_;  // Null where it is the same file as standard output.
+  std::unique_ptr<Console> stderr_;  // Null if it is the same file as standard output.
   ConsoleLines stdout_lines_;
   std::unique_ptr<ConsoleLines> stderr_lines_;  // Null with stderr_.
   LogWriter writer_;

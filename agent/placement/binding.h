@@ -1,6 +1,6 @@
 #pragma once
 // Which processors each worker of this machine may use: --numa-binding, with torch's words and
-// rules (torch/numa/binding.py). Pure; topology.h reads the machine, the launcher asks.
+// rules (torch/numa/binding.py). Pure; topology.h reads the machine, the launcher calls.
 //
 //   node          all processors of the NUMA node of the worker's GPU
 //   socket        all processors of that node's socket

@@ -1,6 +1,6 @@
 #pragma once
 // Which processes hold the memory of the GPUs of this machine, by NVML: the evidence for a worker
-// to which CUDA refused memory. NVML may hang where a GPU is ill, so that a child process calls it,
+// to which CUDA refused memory. NVML may hang if a GPU is broken. So a child process calls it,
 // which is killed when its time is over. Used by Agent.
 
 #include <sys/types.h>
@@ -51,7 +51,7 @@ struct GpuQuestion {
 };
 std::string holders_text(const std::vector<GpuMemory>& gpus, const GpuQuestion& question);
 
-// Whether there may be anything to ask.
+// Whether a query may find anything.
 bool has_nvml();
 
 // memory_of_gpus() and holders_text() in a child process.

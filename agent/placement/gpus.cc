@@ -63,7 +63,7 @@ bool is_in_mig_mode(const Nvml& nvml, Nvml::Device card) {
   return query && query(card, &now, &after_reset) == Nvml::kSuccess && now == 1;
 }
 
-// Those that this container is given. A card in MIG mode without any is of no use.
+// Those that this container is given. A card in MIG mode without any is useless.
 std::vector<Nvml::Device> slices_of(const Nvml& nvml, Nvml::Device card) {
   const auto at = nvml.find<int (*)(Nvml::Device, unsigned, Nvml::Device*)>(
       "nvmlDeviceGetMigDeviceHandleByIndex");
@@ -157,7 +157,7 @@ std::vector<Gpu> visible_among(const std::vector<Gpu>& present,
 
 std::vector<Gpu> find_gpus(const std::string& root) {
   std::vector<Gpu> gpus;
-  // A machine without the driver's control device has no GPU that could be asked.
+  // A machine without the driver's control device has no GPU that could be queried.
   const bool driver = fs::exists(fs::path(root) / "dev/nvidiactl");
   if (root == "/" && (driver || std::getenv("DDPRUN_NVML_LIB"))) gpus = gpus_of_nvml();
   if (gpus.empty()) {

@@ -36,7 +36,7 @@ class Nvml {
   bool is_there() const { return started_; }
   std::vector<Device> devices() const;  // Those that this container is given; none without NVML.
 
-  // A function by name; null where this version has none.
+  // A function by name; null if this version has none.
   template <class Function>
   Function find(const char* name) const {
     return reinterpret_cast<Function>(symbol(name));
@@ -74,9 +74,8 @@ struct Gpu {
 std::vector<Gpu> visible_among(const std::vector<Gpu>& present,
                                const std::optional<std::string>& list);
 
-// In the order of their bus ids, which is nvidia-smi's. `root` is where /proc, /dev and /sys are
-// looked for; NVML is asked only for "/". DDPRUN_NVML_LIB names another library than
-// libnvidia-ml.so.1.
+// In the order of their bus ids, which is nvidia-smi's. /proc, /dev and /sys are read below `root`;
+// NVML is queried only for "/". DDPRUN_NVML_LIB names another library than libnvidia-ml.so.1.
 std::vector<Gpu> find_gpus(const std::string& root = "/");
 
 // "00000000:3B:00.0" of NVML -> "0000:3b:00.0".

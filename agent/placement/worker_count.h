@@ -38,7 +38,7 @@ Result<int> workers_per_node(std::string_view request, const PlacementFacts& fac
 // That this process may run on; at least 1.
 int usable_processors();
 
-// Counts without a CUDA context. `root` is where /proc and /dev are looked for.
+// Counts without a CUDA context. /proc and /dev are read below `root`.
 PlacementFacts read_placement_facts(const std::string& root = "/");
 
 }  // namespace ddprun::agent

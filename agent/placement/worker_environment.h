@@ -29,14 +29,14 @@ struct RankFacts {
 
 // What this node adds.
 struct WorkerContext {
-  std::string error_file = {};  // TORCHELASTIC_ERROR_FILE; empty where there is no log folder.
+  std::string error_file = {};  // TORCHELASTIC_ERROR_FILE; empty if there is no log folder.
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere, one GPU each.
   bool shares_machine = false;      // With another node of this run, see --local-nodes.
   int shared_gpus = 0;              // Several ranks a GPU: how many GPUs they share; 0: no sharing.
   std::string device{};      // CUDA_VISIBLE_DEVICES of this worker alone; empty: as it comes.
   int omp_threads = 0;       // OMP_NUM_THREADS, whatever it was; 0: torchrun's rule.
-  int terminal_columns = 0;  // Of our standard output, 0 if it is no terminal.
+  int terminal_columns = 0;  // Of our standard output, 0 if it is not a terminal.
   // More "NAME=value", such as DDPRUN_JOB; wins over all else.
   std::vector<std::string> extra = {};
 };

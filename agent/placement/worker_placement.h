@@ -7,7 +7,7 @@
 
 namespace ddprun::agent {
 
-// By worker; empty: nothing was asked for.
+// By worker; empty: nothing was requested.
 struct WorkerPlacement {
   std::vector<std::vector<int>> processors = {};  // Empty: not bound.
   std::vector<int> omp_threads = {};              // Empty: torchrun's rule.

@@ -1,9 +1,9 @@
 #pragma once
-// cgroups of version 2, where the kernel lets us make one below our own: whatever a worker forks
-// stays in there, however it detaches itself, and one write kills all of it before it can fork
-// again. Used by the launcher (one folder a job), PosixProcessHost (one below it an agent), the
-// guardian and the keeper. No controller is asked for, so any delegated subtree will do; where
-// there is none, process groups, death signals and sub-reapers have to be enough.
+// cgroups of version 2, if the kernel lets us make one below our own: whatever a worker forks stays
+// in there, however it detaches itself, and one write kills all of it before it can fork again.
+// Used by the launcher (one folder a job), PosixProcessHost (one below it an agent), the guardian
+// and the keeper. No controller is requested, so any delegated subtree will do; if there is none,
+// process groups, death signals and sub-reapers have to be enough.
 
 #include <cstdint>
 #include <optional>
@@ -21,7 +21,7 @@ namespace ddprun::agent {
 // root. Used by placement, by the message about a
 // process that could not be started, and by the doctor's probes.
 
-// The folders of a controller of version 1, or of version 2 where it is not mounted so, innermost
+// The folders of a controller of version 1, or of version 2 if it is not mounted so, innermost
 // first; by the texts of /proc/self/mountinfo and /proc/self/cgroup.
 std::vector<std::string> cgroup_folders(std::string_view controller, std::string_view mountinfo,
                                         std::string_view own_cgroups);

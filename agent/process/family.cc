@@ -14,7 +14,7 @@ bool is_stranger(const FamilyHead& head, const FamilyMember& process) {
   return another || process.session != process.pid;
 }
 
-// A fork keeps its parent's arguments. Python's multiprocessing starts an interpreter instead where
+// A fork keeps its parent's arguments. Python's multiprocessing starts an interpreter instead if
 // its start method is spawn: python -c "from multiprocessing.spawn import spawn_main; ...".
 bool computes_for(const GroupMember& parent, const GroupMember& process) {
   return process.command == parent.command ||

@@ -48,10 +48,10 @@ struct GroupMember {
   bool handles = false;      // It catches, ignores or blocks the signal.
 };
 
-// The processes of `group` that get a signal which asks the worker `leader` to end or to save: the
-// worker, and the programs that it has started, such as the one that a shell script runs. A program
-// that handles the signal may still need the processes that compute for it, its forks for a
-// DataLoader and those of Python's multiprocessing, and ends them itself: they get none.
+// The processes of `group` that get a signal for the worker `leader` to end or to save: the worker,
+// and the programs that it has started, such as the one that a shell script runs. A program that
+// handles the signal may still need the processes that compute for it, its forks for a DataLoader
+// and those of Python's multiprocessing, and ends them itself: they get none.
 std::vector<int> signal_receivers(int leader, const std::vector<GroupMember>& group);
 
 }  // namespace ddprun::agent

@@ -1,5 +1,5 @@
 #pragma once
-// The kernel's log, where this user may read it. Used by agent/health and by the doctor's probe.
+// The kernel's log, if this user may read it. Used by agent/health and by the doctor's probe.
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,7 @@ namespace ddprun::agent {
 
 // Passes each line of the log at `path`, the oldest first, to `take`, until `take` returns false or
 // the end is reached. A line is "6,1234,5678901,-;text", the third number being the microseconds
-// since the boot. Never waits; no line where the log may not be read.
+// since the boot. Never waits; no line if the log may not be read.
 void read_kernel_log(const std::string& path, const std::function<bool(std::string_view)>& take);
 
 // Those microseconds; nothing if the line does not begin so.

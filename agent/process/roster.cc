@@ -122,7 +122,7 @@ void wait_for_any(const std::vector<int>& pids, TimePoint until) {
     if (held.back()) polls.push_back({held.back().get(), POLLIN, 0});
   }
   const auto left = std::chrono::ceil<Milliseconds>(until - std::chrono::steady_clock::now());
-  // With no descriptor to spare there is nothing to wait on: look again in a moment.
+  // With no descriptor to spare there is nothing to wait on: check again in a moment.
   const auto wait = polls.empty() ? std::min(left, Milliseconds(1)) : left;
   if (wait.count() > 0) ::poll(polls.data(), polls.size(), static_cast<int>(wait.count()));
 }

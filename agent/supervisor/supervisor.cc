@@ -345,7 +345,7 @@ void Supervisor::spawn_missing(bool fallen_too) {
   }
 }
 
-// Once those that hold seats have shown that they can change them: else a spare is of no use.
+// Once those that hold seats have shown that they can change them: else a spare is useless.
 void Supervisor::spawn_spares() {
   const bool all = std::all_of(slots_.begin(), slots_.end(),
                                [](const Slot& slot) { return !slot.seated || slot.ready; });
@@ -353,7 +353,7 @@ void Supervisor::spawn_spares() {
   if (stay && options_.spares > 0) spawn_missing(/*fallen_too=*/false);
 }
 
-// The workers begin before anybody waits for them.
+// The workers begin before any node waits for them.
 void Supervisor::receive(const rendezvous::Prepare& prepare) {
   if (state_ != State::kJoining || leaving_ || holds_living()) return;
   DDPRUN_ASSERT(living_ == 0 && !seat_);
@@ -505,7 +505,7 @@ bool Supervisor::request_leave(int signal) {
   return true;
 }
 
-// Asked to let this node go, the daemon does so at a boundary, or else fences the round.
+// On a request to let this node go, the daemon does so at a boundary, or else fences the round.
 TimePoint Supervisor::preemption_ends() const {
   return preempted_at_ + options_.grace + 2 * options_.leave_round_limit;
 }

@@ -47,8 +47,8 @@ struct SupervisorOptions {
   int local_world_size = 1;
   std::string clock{};  // Of which its times are; empty: of none that others have.
   int spares = 0;       // Workers more, in places of their own, that wait for the seat of another.
-  // From SIGTERM to SIGKILL. A worker that has left its group, where others failed because of that,
-  // has the first half of it to end by itself.
+  // From SIGTERM to SIGKILL. If a worker has left its group and others failed because of that, it
+  // has the first half of this time to end by itself.
   Duration grace = std::chrono::seconds(30);
   Duration kill_limit = std::chrono::seconds(10);  // From SIGKILL to leaving them behind.
   Duration connect_limit =
@@ -229,7 +229,7 @@ class Supervisor {
   std::vector<WorkerDeath> successes_;  // Of this round.
   bool failed_ = false;                 // The first of deaths_ ended the round on this node.
   TimePoint failed_at_{};               // When that was noticed.
-  std::optional<rendezvous::StopRound> order_;   // The daemon's word on how to go on.
+  std::optional<rendezvous::StopRound> order_;   // The daemon's order on how to go on.
   std::optional<rendezvous::StopRound> change_;  // kRunning: the workers leave at a boundary.
   std::optional<TimePoint> change_ends_;         // When they are fenced all the same.
   std::optional<TimePoint> leave_ends_;          // kLeaving: when those that stay are killed.
@@ -247,7 +247,7 @@ class Supervisor {
   std::string why_down_;                 // Of the last link that broke or did not come about.
   int preempted_ = 0;                    // The signal that has announced the end; 0: none.
   TimePoint preempted_at_{};             // When that was.
-  std::optional<TimePoint> preempt_ends_;  // Asked to let this node go: when it goes anyway.
+  std::optional<TimePoint> preempt_ends_;  // When it goes without leave, too.
   bool dismissed_ = false;                 // The node has left the run.
   bool stays_ = false;                     // And others need it, ...
   bool hosts_ = false;                     // ... for their daemon.

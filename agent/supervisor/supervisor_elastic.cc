@@ -142,8 +142,8 @@ void Supervisor::on(const WorkerLeft& left) {
   give_up_without_daemon();
 }
 
-// All have left the round, as when a rank of it is lost, and no daemon will seat them anew. Where
-// the daemon may come back, the fence ends such a wait.
+// All have left the round, as when a rank of it is lost, and no daemon will seat them anew. If the
+// daemon may come back, the fence ends such a wait.
 void Supervisor::give_up_without_daemon() {
   const bool stays = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
     return slot.alive && slot.seated && !slot.left;
@@ -159,7 +159,7 @@ void Supervisor::on(const WorkerResumed& resumed) {
   kept_steps_ = std::max(kept_steps_, resumed.kept_steps);
 }
 
-// One that has no seat is of no use any more.
+// One without a seat is useless now.
 void Supervisor::on(const WorkerPlain& plain) {
   Slot& slot = slots_.at(static_cast<std::size_t>(plain.local_rank));
   if (!slot.alive || !std::exchange(slot.ready, false)) return;

@@ -1,4 +1,4 @@
-// How a Supervisor ends its workers (asked, then killed, then left behind), and then itself.
+// How a Supervisor ends its workers (by SIGTERM, by SIGKILL, or left behind), and then itself.
 
 #include <algorithm>
 #include <csignal>
@@ -87,7 +87,7 @@ void Supervisor::keep_on(const rendezvous::StopRound& stop) {
   actions_.push_back(LogLine{LogLine::Level::kInfo,
                              stop.reason + "; " + how_it_goes_on(stop, any_left),
                              LogLine::About::kRestart});
-  // Where workers do not stay, a restart would start again all that fell before, too.
+  // If workers do not stay, a restart would also start again all that fell before.
   if (stop.restart > 0) restart_count_ = stop.restart;
   spawn_missing(/*fallen_too=*/stop.restart > 0);
   if (state_ == State::kRunning) return fence_workers(stop.lost_rank, stop.reason);
@@ -101,11 +101,11 @@ void Supervisor::arm_fence() {
   fence_at_ = now_ + options_.fence;
 }
 
-// Killed, not asked: what they saved now, they would write beside those that go on without them.
+// SIGKILL without a warning: a checkpoint saved now would race with the nodes that continue.
 void Supervisor::cut_off() {
   DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
   if (now_ - *fence_at_ > kStoodStill) {
-    fence_at_ = now_ + kReturnTime;  // We did not look for the daemon in that time.
+    fence_at_ = now_ + kReturnTime;  // We did not search for the daemon in that time.
     return;
   }
   const std::string text = options_.host + " is cut off from the rendezvous daemon (" + why_down_ +
@@ -150,7 +150,7 @@ void Supervisor::leave_unready(const std::string& why) {
   else
     unsent_ = leave;
   leaving_ = Exit{kExitNeverReady, std::nullopt};
-  order_.reset();  // That of the round before is no reason for this.
+  order_.reset();  // That of the round before is not a reason for this.
   living_ == 0 ? depart() : begin_stop(SIGTERM);
 }
 
@@ -206,8 +206,8 @@ void Supervisor::kill_workers() {
   if (!abandon_at_) abandon_at_ = now_ + options_.kill_limit;
 }
 
-// They hold memory, ports and devices that a new round would need: this node cannot go on. Where
-// the run is over anyway, its verdict is worth a moment more.
+// They hold memory, ports and devices that a new round would need: this node cannot go on. If the
+// run is over anyway, its verdict is worth a moment more.
 void Supervisor::abandon_workers() {
   DDPRUN_ASSERT(living_ > 0);
   if (state_ == State::kLeaving) return leave_for(kExitWorkersStuck, std::nullopt);
@@ -263,7 +263,8 @@ void Supervisor::after_stop() {
   exit(leaving_->status, leaving_->verdict);
 }
 
-// The others learn faster from a word than from our silence, if the daemon comes back soon.
+// If the daemon comes back soon, the others learn of our end faster from a message than from our
+// silence.
 void Supervisor::depart() {
   DDPRUN_ASSERT(leaving_ && living_ == 0);
   if (stays_) {

@@ -1,7 +1,7 @@
 #pragma once
 // The verdict as a picture for terminals; everywhere else it is a paragraph (rendezvous/run). Same
-// facts, one a line: first cause, last words, victims, where the time went, what to try, exit code.
-// Pure. Used by Agent.
+// facts, one per line: first cause, last words, victims, where the time went, what to try, exit
+// code. Pure. Used by Agent.
 
 #include <chrono>
 #include <cstdint>

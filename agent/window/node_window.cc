@@ -97,7 +97,7 @@ void NodeWindow::open(const std::string& path) {
   window_ = std::move(*window);
 }
 
-// "watch", "workers", or "tails": the last may be asked again for what has come since.
+// Answers "watch", "workers" or "tails". Repeat "tails" to get newer output.
 void NodeWindow::answer(const std::string& question, Window::Reply reply) {
   const json question_json = json::parse(question, nullptr, /*allow_exceptions=*/false);
   const std::string subject =

@@ -1,5 +1,5 @@
 #pragma once
-// What an agent answers to those that watch the run on its machine (ddprunctl top, logs, stacks):
+// What an agent answers to clients that watch the run on its machine (ddprunctl top, logs, stacks):
 // where the run stands, which processes its workers are, and what these write. Owned by Agent.
 
 #include <boost/asio/io_context.hpp>

@@ -22,7 +22,7 @@ using boost::system::error_code;
 
 constexpr std::size_t kQuestionBytesMax = 4096;
 constexpr std::size_t kVisitorsMax = 16;
-constexpr auto kVisitMax = std::chrono::seconds(5);     // To ask, and to read the answer.
+constexpr auto kVisitMax = std::chrono::seconds(5);     // For a question and its answer.
 constexpr auto kPause = std::chrono::milliseconds(50);  // After "too many open files".
 
 }  // namespace
@@ -47,7 +47,7 @@ class Window::Visitor : public std::enable_shared_from_this<Visitor> {
         });
   }
 
-  // Since when it has been here without a question; nothing: it has asked.
+  // Since when it has been here without a question; nothing: it has sent one.
   std::optional<std::chrono::steady_clock::time_point> idle_since() const { return idle_since_; }
 
   void leave() {

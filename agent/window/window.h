@@ -1,6 +1,6 @@
 #pragma once
-// A socket in the run's temporary folder, which only its user can open: what ddprunctl on this
-// machine asks a running agent, without a token. One question a connection, a line; its answer
+// A socket in the run's temporary folder, which only its user can open: for queries by ddprunctl on
+// this machine to a running agent, without a token. One question a connection, a line; its answer
 // ends with the connection. Owned by Agent, which answers.
 
 #include <boost/asio/io_context.hpp>
@@ -16,7 +16,7 @@
 
 namespace ddprun::agent {
 
-// An object as one line of plain ASCII. Used where an agent shows what workers have written.
+// An object as one line of plain ASCII. Used for output of workers that an agent shows.
 
 // Workers write any bytes; JSON text may not.
 inline std::string json_line(const nlohmann::json& object) {

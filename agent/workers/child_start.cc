@@ -78,8 +78,7 @@ namespace {
 
 constexpr int kSignalMax = 64;
 constexpr std::size_t kKernelSigsetBytes = 8;
-constexpr unsigned kDescriptorGuess =
-    65536;  // How far to close where the kernel has no close_range.
+constexpr unsigned kDescriptorGuess = 65536;  // How far to close if the kernel has no close_range.
 
 DDPRUN_IN_CHILD bool fail(ChildPlan* plan, Stage stage, long error) {
   plan->error = static_cast<int>(error);
@@ -314,7 +313,7 @@ pid_t clone_into_cgroup(ChildPlan* plan, ChildRoom& room, int cgroup_fd, int& pi
   return static_cast<pid_t>(clone3_and_run(how, run_child, plan));
 }
 
-// `pidfd` is -1 where the kernel cannot make one along with the process. Below 0: -errno.
+// `pidfd` is -1 if the kernel cannot make one along with the process. Below 0: -errno.
 pid_t clone_child(ChildPlan& plan, ChildRoom& room, int cgroup_fd, int& pidfd) {
   const SignalsHeld held;  // A handler of ours must not run in the child, in our memory.
   if (cgroup_fd >= 0) {
@@ -338,7 +337,7 @@ void reap(pid_t pid) {
 
 }  // namespace
 
-// Where it is the child looks for it, so it stays there.
+// Must not move: the child reads it at this address.
 struct ChildStart::Child {
   Child(WorkerSpec given, WorkerEnds given_ends, const StartBatch& round, std::size_t place)
       : spec(std::move(given)), ends(std::move(given_ends)) {

@@ -111,8 +111,8 @@ class EndSlots {
  public:
   using Numbers = std::array<int, 3>;  // For standard output, standard error, link.
 
-  // For so many children at once. There are none where the table is full, or the kernel
-  // (before 5.9) or a container's filter has no close_range().
+  // For so many children at once. There are none if the table is full, or the kernel (before 5.9)
+  // or a container's filter has no close_range().
   explicit EndSlots(std::size_t children);
 
   // Those of one child; null: there are none, and it has to take the whole table with it.

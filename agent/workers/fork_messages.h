@@ -58,7 +58,7 @@ bool is_of_rank(std::string_view variable);
 std::string variables_of_ranks();
 
 // Whether a fork server can serve workers with this command: `python -u`, then a program. The
-// interpreter itself is looked at by the caller.
+// interpreter itself is checked by the caller.
 bool is_python_command(const std::vector<std::string>& argv);
 
 }  // namespace ddprun::agent

@@ -25,7 +25,7 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 
 // The agent reports a failed worker once its family is gone, or after this; it takes a few
-// milliseconds. One look is not enough: children of what is killed come to us meanwhile.
+// milliseconds. One check is not enough: children of killed processes come to us meanwhile.
 constexpr std::chrono::milliseconds kFamilyLimit{500};
 
 WorkerDeath death_of(int local_rank, const siginfo_t& info) {
@@ -84,7 +84,7 @@ Result<void> PosixProcessHost::use_cgroup(const std::string& job) {
   return renew_cgroup();
 }
 
-// For each round: a cgroup that has been killed, by us or by an operator, serves no more, see
+// For each round: a cgroup that has been killed, by us or by an operator, cannot be used again, see
 // can_start_in().
 Result<void> PosixProcessHost::renew_cgroup() {
   remove_cgroup(workers_cgroup_);
@@ -130,8 +130,8 @@ void PosixProcessHost::replace_family(WorkerSpec& spec) {
   spec.environment.push_back(family);
 }
 
-// With the cgroup to be born in; a new one if a round has used the last. Where workers replace
-// others, all may have died without an end of the round.
+// With the cgroup to be born in; a new one if a round has used the last. If workers replace others,
+// all may have died without an end of the round.
 WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
   if (workers_.empty() && soon_.empty() && !strays_killed_) kill_strays();
   strays_killed_ = false;

@@ -117,7 +117,7 @@ class PosixProcessHost final : public ProcessHost {
   bool strays_killed_ = true;  // Of all workers until now, none of which lives.
   UniqueFd cgroup_fd_;
   std::shared_ptr<const bool> alive_ =
-      std::make_shared<const bool>(true);  // Handlers look before they leap.
+      std::make_shared<const bool>(true);  // Held weakly by handlers.
 };
 
 }  // namespace ddprun::agent

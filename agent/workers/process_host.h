@@ -30,7 +30,7 @@ struct WorkerSpec {
   std::vector<int> processors = {};  // It may run on; empty: on all that we may.
   int cgroup_fd = -1;  // Borrowed: the folder of the cgroup to be born in; -1: our own.
   std::optional<Limits> limits = {};    // Soft ones that it gets; absent: ours.
-  RosterPlace* roster_place = nullptr;  // Where it notes that it lives; null: nowhere.
+  RosterPlace* roster_place = nullptr;  // Where it notes that it lives; null: not noted.
 };
 
 // A worker's ends of its streams and of its link: WorkerSpec::stdout_fd, stderr_fd and link_fd. To
@@ -56,8 +56,8 @@ class ProcessHost {
   // and errno ("starting local rank 3: execve ./train: Permission denied").
   virtual Result<int> spawn(const WorkerSpec& spec) = 0;
 
-  // Sends `signal` to the process group of every living worker. Where a worker handles a signal
-  // that it can handle, the processes that compute for it get none: signal_receivers().
+  // Sends `signal` to the process group of every living worker. If a worker handles a signal, the
+  // processes that compute for it do not get it: signal_receivers().
   virtual void signal_workers(int signal) = 0;
 
   virtual int living() const = 0;

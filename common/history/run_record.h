@@ -78,7 +78,7 @@ RunRecord summary_of(RunRecord record);
 
 // What an agent leaves at its end (agent/node/agent_reports.cc): a line of JSON with its workers'
 // tails and, if it speaks for the run, all else that it knows, and then the account, if there is
-// one. False: that is no such text.
+// one. False: that is not such a text.
 bool add_ending(RunRecord& record, std::string_view ending);
 
 // For a verdict that no agent could give.

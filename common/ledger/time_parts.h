@@ -57,7 +57,7 @@ struct TimeParts {
 
 // "12,,3400": microseconds in the order of the parts, nothing for 0, no commas at the end.
 std::string to_text(const TimeParts& parts);
-// Nothing: that is no such text, or claims more than kTimeMax of a part. Parts of a newer ddprun
+// Nothing: that is not such a text, or claims more than kTimeMax of a part. Parts of a newer ddprun
 // are added to kUnknown.
 std::optional<TimeParts> parse_time_parts(std::string_view text);
 constexpr TimeParts::Time kTimeMax = std::chrono::hours(24 * 3650);
@@ -96,7 +96,7 @@ class TimeBins {
 
   Time width() const { return width_; }
   std::size_t size() const { return bins_.size(); }
-  // The share of each part in a bin; nothing where no step was made.
+  // The share of each part in a bin; nothing if no step was made.
   std::optional<std::array<double, kBinParts>> shares(std::size_t bin) const;
   // Of any stretch of time.
   std::optional<std::array<double, kBinParts>> shares(Time from, Time until) const;
@@ -119,7 +119,7 @@ class TimeBins {
 char share_sign(double share);
 std::optional<double> share_of_sign(char sign);
 
-// "50000:" and four signs a bin, or one "." where nothing is known.
+// "50000:" and four signs per bin, or one "." if nothing is known.
 std::string to_text(const TimeBins& bins);
 std::optional<TimeBins> parse_time_bins(std::string_view text);
 

@@ -184,7 +184,8 @@ Result<void> StoreMachine::answer(Turn& turn) {
   if (request.op == StoreOp::kQueuePop && turn.connection.queue_turn == request.keys[0]) {
     turn.connection.queue_turn.reset();
   }
-  // What the client asks now comes after whatever it waited for, see the head of store_machine.h.
+  // What the client requests now comes after whatever it waited for, see the head of
+  // store_machine.h.
   give_up_wait(turn.id, turn.connection, turn.replies);
   switch (request.op) {
     case StoreOp::kValidate: return {};
@@ -217,7 +218,7 @@ Result<void> StoreMachine::answer(Turn& turn) {
   return {};
 }
 
-// Short requests can ask for long answers, so the answers to one feed() are bounded.
+// Short requests can have long answers, so the answers to one feed() are bounded.
 Result<void> StoreMachine::answer_text(Turn& turn, std::string_view text) {
   turn.connection.reply_bytes += text.size() + 8;
   if (turn.connection.reply_bytes > limits_.reply_bytes_max) {

@@ -4,7 +4,7 @@
 //
 // A connection speaks strictly in turn: a request, then its answer if it has one. Only WAIT and
 // BARRIER may be answered later; any other request of a connection that still waits means that its
-// client has given up (1.13 does so without a word), so the wait is forgotten and never answered. A
+// client has given up (1.13 does so without notice), so the wait is forgotten and never answered. A
 // wait counts each key once it has been there, even if it is deleted before the others come: that
 // is what PyTorch does.
 //

@@ -30,7 +30,7 @@ class StoreTable {
   auto begin() const { return values_.begin(); }  // Pairs of key and value, in any order.
   auto end() const { return values_.end(); }
 
-  // All fail where a limit would be exceeded, and change nothing then.
+  // All fail if a limit would be exceeded, and change nothing then.
 
   // Returns the value that was there before.
   Result<std::optional<std::string>> set(std::string_view key, std::string value);
@@ -39,7 +39,7 @@ class StoreTable {
   Result<void> append(std::string_view key, std::string_view more);
 
   // What the value of `key` is with `delta` added: decimal text as strtoll reads it, 0 if there is
-  // none. Fails if it is no number, or beyond 64 bits. Stores nothing.
+  // none. Fails if it is not a number, or beyond 64 bits. Stores nothing.
   Result<std::int64_t> sum(std::string_view key, std::int64_t delta) const;
 
   // Returns the value that was there.

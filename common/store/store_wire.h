@@ -74,7 +74,7 @@ struct StoreShape;  // A row of the table of dialects.
 enum class StoreField : std::uint8_t;
 
 // Cuts one connection's bytes, which may arrive in pieces of any size, into requests. No byte is
-// looked at twice, however small the pieces are.
+// read twice, however small the pieces are.
 class StoreReader {
  public:
   explicit StoreReader(const StoreLimits& limits) : limits_(limits) {}
@@ -82,7 +82,7 @@ class StoreReader {
   void feed(std::string_view bytes) { buffer_.append(bytes); }
 
   // The next whole request, which is valid until the next call; null if more bytes are needed; a
-  // Failure if these bytes are no request, after which the stream cannot be read any further.
+  // Failure if these bytes are not a request, after which the stream cannot be read any further.
   Result<StoreRequest*> next();
 
   // The client opened with VALIDATE. Known once next() has returned a request.

@@ -63,7 +63,7 @@ void ReadySockets::report(const OnReady& on_ready) {
   }
 }
 
-// False where another call at once is not worth its time.
+// False if another call at once is not worth its time.
 bool ReadySockets::report_once(const OnReady& on_ready) {
   std::array<epoll_event, kEventsPerCall> events;
   const int ready = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);

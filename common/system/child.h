@@ -23,8 +23,8 @@ namespace ddprun {
 // How to name a system call that this machine does not let us make: an old kernel does not know it,
 // and the seccomp profile of an old container engine answers for it.
 
-// By errno. `since` is the kernel that has it as it is used here: "Linux 5.9". What is no refusal
-// stays the plain failure of `doing`.
+// By errno. `since` is the kernel that has it as it is used here: "Linux 5.9". Anything but a
+// refusal stays the plain failure of `doing`.
 inline Failure refused_call(const std::string& doing, const std::string& call,
                             const std::string& since) {
   if (errno != EPERM && errno != ENOSYS) return errno_failure(doing);
@@ -55,7 +55,7 @@ inline bool send_signal(const UniqueFd& pidfd, int signal) {
 inline bool reap_within(pid_t pid, std::chrono::milliseconds limit, int& status) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point until = Clock::now() + limit;
-  const UniqueFd process = open_pidfd(pid);  // Without one the process is looked at now and then.
+  const UniqueFd process = open_pidfd(pid);  // Without one the process is checked now and then.
   for (;;) {
     const pid_t seen = ::waitpid(pid, &status, WNOHANG);
     if (seen == pid || (seen < 0 && errno != EINTR)) return true;

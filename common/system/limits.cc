@@ -21,7 +21,7 @@ void raise(__rlimit_resource resource, std::uint64_t wanted) {
   const rlimit more{wanted, wanted};
   if (wanted > limit.rlim_max && ::setrlimit(resource, &more) == 0) return;
   limit.rlim_cur = limit.rlim_max;
-  (void)::setrlimit(resource, &limit);  // What is missing shows where it is missed.
+  (void)::setrlimit(resource, &limit);  // A shortage shows when more is needed.
 }
 
 void set_soft(int pid, __rlimit_resource resource, std::uint64_t soft) {

@@ -18,7 +18,7 @@ Limits current_limits();
 
 // Raises this process's soft limits to its hard limits, and returns what they were: a daemon needs
 // a descriptor for each agent, an agent several for each worker, and the usual soft limit of 1,024
-// is for programs that select(). With `descriptors`, raises the hard limit too, where this process
+// is for programs that select(). With `descriptors`, raises the hard limit too, if this process
 // may.
 Limits raise_soft_limits(std::uint64_t descriptors = 0);
 

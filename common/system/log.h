@@ -15,7 +15,7 @@ enum class Format {
   kJson,  // {"time":"...","level":"warning","who":"ddprun","text":"...","run":"..."}: for machines.
 };
 
-// What a line is about, where that is known. In text it has to be in the words.
+// What a line is about, if that is known. In text it has to be in the words.
 struct Fields {
   std::string_view run = {};
   std::string_view node = {};

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint32_t kLoopbackInterface = 1;  // In every network namespace.
 
-// One end, as both ways to ask want it: an IPv4 address has one word, also where the socket is an
+// One end, as both ways to query want it: an IPv4 address has one word, even if the socket is an
 // IPv6 one.
 struct End {
   bool v6 = false;

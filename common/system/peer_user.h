@@ -37,7 +37,7 @@ class PeerUsers {
   // `proc_net` is /proc/net; `query_kernel` false leaves only that (for tests).
   explicit PeerUsers(std::string_view proc_net = "/proc/net", bool query_kernel = true);
 
-  // Of `connection`, which was accepted and is looked at before anything is read from it.
+  // Of `connection`, which was accepted and is checked before anything is read from it.
   PeerUser look_up(int connection);
 
   // Whether that takes microseconds, however many connections the machine has.

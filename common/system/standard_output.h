@@ -42,8 +42,8 @@ inline void write_output(std::string_view text) {
   }
 }
 
-// Why not all was written; asked again, it is well. A reader that needs no more, such as `head`, is
-// no failure.
+// Why not all was written; a second call succeeds. A reader that needs no more, such as `head`, is
+// not a failure.
 inline Result<void> output_written() {
   errno = std::exchange(output_errno, 0);
   if (errno == 0 || errno == EPIPE) return {};

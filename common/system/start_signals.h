@@ -78,8 +78,8 @@ inline void answer(int signal, void (*by)(int)) {
 // A program inherits what its parent ignores and blocks. With SIGCHLD ignored the kernel reaps our
 // children itself, and how they ended is lost; what is blocked would never reach a handler. SIGXFSZ
 // is ignored instead: a file that may not grow is a failure like a full disk, and no reason to die.
-// SIGINT, SIGQUIT and SIGTERM end us even where they were ignored, see guardian_signals.h.
-// Everything else that is ignored stays so. With `options_follow`, SIGUSR1 and SIGUSR2 wait for
+// SIGINT, SIGQUIT and SIGTERM end us even if they were ignored, see guardian_signals.h. Everything
+// else that is ignored stays so. With `options_follow`, SIGUSR1 and SIGUSR2 wait for
 // start_signals_as().
 inline void start_signals(bool options_follow = false) {
   namespace detail = start_signals_detail;

@@ -102,8 +102,7 @@ Result<std::string> link_text(const std::string& path) {
   return text.front() == '/' ? text : folder_of(path) + "/" + text;
 }
 
-// Where the kernel would not follow a link (one that another user has put into /tmp), neither do
-// we.
+// If the kernel would not follow a link (one that another user has put into /tmp), neither do we.
 Result<Target> target_of(const std::string& path) {
   const UniqueFd probe(::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!probe && errno != ENOENT) return errno_failure("cannot be written: " + path);
@@ -149,7 +148,7 @@ Result<void> write_stream(int fd, std::string_view text, const std::string& path
   return {};
 }
 
-// What is no regular file is not created and not cut.
+// Anything but a regular file is not created and not cut.
 Result<void> open_stream(const Target& target, std::string_view text) {
   const bool foreign = target.kind == Target::Kind::kForeign;
   const UniqueFd file(::open(target.path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC |

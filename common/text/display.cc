@@ -195,7 +195,7 @@ struct Sequence {
   bool is_end = false;
 };
 
-// "ESC [", parameters and intermediates, one final byte. A cut one ends where no more of it can be.
+// "ESC [", parameters and intermediates, one final byte. A cut sequence ends where it cannot go on.
 Sequence control_sequence(std::string_view text) {
   std::size_t at = 2;
   while (at < text.size() && text[at] >= ' ' && text[at] <= '?') ++at;

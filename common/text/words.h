@@ -19,7 +19,7 @@ std::string shell_quote(std::string_view text);
 
 // What follows from a host's name or address alone. Pure.
 
-// "localhost", 127.0.0.0/8 written in digits and dots, or ::1. Looks no name up.
+// "localhost", 127.0.0.0/8 written in digits and dots, or ::1. Does not resolve names.
 bool is_loopback(std::string_view host);
 
 // Of ASCII letters, as host names are compared.

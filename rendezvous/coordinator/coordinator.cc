@@ -101,7 +101,7 @@ void Coordinator::receive(const Peer& peer, AgentMessage message) {
   if (beat && run != runs_.end() && run->second.has_node(peer.node)) take_times(peer, *beat);
   const bool joins = std::holds_alternative<Join>(message);
   if (run != runs_.end() && run->second.state() == Run::State::kEnded && joins) {
-    // A run id may be used again once everyone of the run before has gone.
+    // A run id may be used again once all nodes of the run before have gone.
     const bool alone = links_.at(peer.run_id).size() == 1;
     if (alone && !run->second.has_node(peer.node)) step(peer.run_id, {"", Begin{}});
   }
@@ -387,7 +387,7 @@ Result<std::string> Coordinator::obey(const Command& command) {
     case Command::Verb::kDrain: return drain(command);
     case Command::Verb::kCancel: return cancel(command);
     case Command::Verb::kResize: return resize(command);
-    case Command::Verb::kHistory: break;  // Asked before: its runs are not among runs_.
+    case Command::Verb::kHistory: break;  // Queried before: its runs are not among runs_.
     case Command::Verb::kReport: {
       auto account = this->account(command.run_id, now_);
       if (!account) return refused("name the run to report on");

@@ -53,7 +53,7 @@ class Coordinator {
   // Each returns what to do, in order. What take_records() then holds must be on disk before that.
   [[nodiscard]] std::vector<LinkAction> on_message(LinkId link, std::string_view body,
                                                    TimePoint now);
-  // `unseen`: it may have closed while the daemon did not look. Then its node may come back.
+  // `unseen`: it may have closed earlier, unnoticed. Then its node may come back.
   [[nodiscard]] std::vector<LinkAction> on_closed(LinkId link, TimePoint now, bool unseen = false);
   [[nodiscard]] std::vector<LinkAction> on_tick(TimePoint now);
   // The daemon itself stood still and has just noticed: this time counts against no node, and what
@@ -108,7 +108,7 @@ class Coordinator {
   // What happened since the last call, for the log.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
-  // From now on agents of other runs are turned away without an answer: they look for theirs.
+  // From now on agents of other runs are turned away without an answer: they search for theirs.
   void serve_only(std::string run_id) { only_run_ = std::move(run_id); }
 
   // From now on ends of runs are kept, for take_ended(), and answers are given about them.

@@ -82,7 +82,8 @@ void Coordinator::note_event(const std::string& run_id, const Run& run, const Ru
                    .round = run.round()});
 }
 
-// The last word on a run carries its ledger, and to agents that want it the whole account before.
+// The last message on a run carries its ledger, and to agents that want it the whole account
+// before.
 void Coordinator::add_ledger(const std::string& run_id, const Run& run, RunAction& action) {
   auto* end = std::get_if<EndRun>(&action.message);
   const auto found = ledgers_.find(run_id);
@@ -226,7 +227,7 @@ Result<std::string> Coordinator::history(const Command& command) const {
 
 namespace {
 
-// Where more runs wait the daemon is a service, and that they do is no sign of a mistake.
+// If more runs wait, the daemon is a service, and their waiting does not show a mistake.
 constexpr std::size_t kNeighboursMax = 4;
 
 }  // namespace

@@ -39,7 +39,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void read();
 
-  // Since when it has not asked for anything; nothing while it is answered.
+  // Since when it has sent no request; nothing while it is answered.
   std::optional<TimePoint> idle_since() const { return idle_since_; }
   void give_way() { stream_.close(); }
 

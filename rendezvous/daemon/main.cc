@@ -1,5 +1,5 @@
-// ddprun-rendezvous: the daemon. `ddprun` starts it where this node hosts the endpoint; an operator
-// starts it by hand or under systemd where it serves many runs.
+// ddprun-rendezvous: the daemon. `ddprun` starts it if this node hosts the endpoint; an operator
+// starts it by hand or under systemd to serve many runs.
 
 #include <fcntl.h>
 #include <signal.h>

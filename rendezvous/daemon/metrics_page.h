@@ -64,7 +64,7 @@ struct ProcessFacts {
 
 ProcessFacts read_process_facts();
 
-// Asks the loop for a turn now and then and notes how late it comes: the daemon's answer to "is it
+// Posts to the loop now and then and notes how late it runs: the daemon's answer to "is it
 // overloaded". What must only happen while the loop turns, such as telling a watchdog, happens on
 // its beat.
 struct LagCounts {

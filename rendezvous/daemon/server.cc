@@ -178,7 +178,7 @@ void Server::log_news() {
 }
 
 // A timer that goes off too early costs less than setting it anew for each message. Set into the
-// past, as by a deadline from before a restart, it would look as if we had stood still since.
+// past, as by a deadline from before a restart, it would seem that we had stood still since.
 void Server::arm() {
   auto due = gate_.deadline();
   if (!silent_.empty()) due = std::min(due.value_or(TimePoint::max()), silent_.front().first);
@@ -210,7 +210,7 @@ void Server::watch_own_time() {
 void Server::tick() {
   watch_own_time();
   if (Clock::now() < timer_.expiry()) return;  // It was set anew while this was on its way.
-  // Heartbeats that are already here count before anybody is declared silent.
+  // Heartbeats that are already here count before a node is declared silent.
   boost::asio::post(io_, [this] { check_links(); });
 }
 

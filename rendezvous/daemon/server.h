@@ -59,7 +59,7 @@ class Server {
                                               Memory memory, std::function<void()> on_over);
 
   std::uint16_t port() const { return listener_->port(); }
-  std::string status() const;  // One line a run.
+  std::string status() const;  // One line per run.
   // Why nothing is being decided, as a sentence.
   std::optional<std::string> trouble() const;
 

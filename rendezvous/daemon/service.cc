@@ -174,7 +174,7 @@ ServerOptions server_options(const DaemonOptions& options, std::string token) {
   return server;
 }
 
-// Opens the port once this daemon knows what was before it; ends it where that fails.
+// Opens the port once this daemon knows what was before it; ends it if that fails.
 class Service {
  public:
   Service(const DaemonOptions& options, std::string token)
@@ -239,8 +239,8 @@ class Service {
     return {};
   }
 
-  // Nothing that a former leader believes may be of any use to anybody: all of it goes, connections
-  // too, and the same program stands by from now on.
+  // No state of a former leader may be used any more: all of it goes, connections too, and the same
+  // program stands by from now on.
   void begin_anew(const std::string& why) {
     if (!server_) return fail(why);
     log::warning("leads no more: " + why + "; standing by");
@@ -336,7 +336,7 @@ class Service {
   std::unique_ptr<RecordLog> candidate_;                // Until it leads.
   std::unique_ptr<Server> server_;
   std::unique_ptr<Operations> operations_;
-  std::unique_ptr<StoreServer> c10d_;  // None, unless asked for.
+  std::unique_ptr<StoreServer> c10d_;  // None, unless requested.
   int status_ = kExitOk;
 };
 

@@ -19,8 +19,8 @@ namespace ddprun::rendezvous {
 // service manager's watchdog. Built by main.cc around a Server; nothing here decides.
 class Operations {
  public:
-  // Without `http` there are no pages. Where others than this machine's users reach them, those for
-  // people want a key, which is made of `token`. `server` must outlive it.
+  // Without `http` there are no pages. If others than this machine's users reach them, those for
+  // people need a key, which is made of `token`. `server` must outlive it.
   static Result<std::unique_ptr<Operations>> open(boost::asio::io_context& io, const Server& server,
                                                   std::optional<HttpOptions> http,
                                                   const std::string& token);

@@ -33,7 +33,7 @@ class EtcdElection {
 
   bool may_decide(TimePoint now) const { return leadership_.may_decide(now); }
   void fenced() { step(Fenced{}); }
-  // Leads no more, without a word to on_deposed; `done` once another daemon may lead.
+  // Stops leading, without a call of on_deposed; `done` once another daemon may lead.
   void resign(std::function<void()> done);
   const std::string& key() const { return key_; }
 

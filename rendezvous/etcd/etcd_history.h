@@ -1,6 +1,6 @@
 #pragma once
 // The records of ended runs in etcd, for daemons of which one leads at a time: the next leader
-// answers for runs that ended under this one. Bounded, for etcd is no archive.
+// answers for runs that ended under this one. Bounded, because etcd is not an archive.
 //
 // PREFIX/history/TERM/SEQUENCE is a record, as JSON. In the order of the keys the oldest is first.
 //

@@ -75,7 +75,7 @@ class EtcdLog : public RecordLog {
   std::int64_t first_ = 0;     // Of the snapshot that is being written.
   std::string loaded_, loaded_end_;
   std::deque<Operation> operations_;
-  bool begun_ = false;  // The term's first snapshot has been asked for.
+  bool begun_ = false;  // The term's first snapshot has been requested.
   bool writing_ = false;
   std::size_t size_ = 0, snapshot_size_ = 0;
   std::optional<std::string> trouble_;

@@ -52,7 +52,7 @@ struct FileLogOptions {
 
 class FileLog : public RecordLog {
  public:
-  // Makes the folder where it is not there, locks it, and reads the journal.
+  // Makes the folder if it is not there, locks it, and reads the journal.
   static Result<std::unique_ptr<FileLog>> open(boost::asio::io_context& io, FileLogOptions options);
 
   // What open() found. Once; it may be large.

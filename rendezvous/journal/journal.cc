@@ -124,7 +124,7 @@ bool read_event(const json& object, RunEvent& event) {
   return false;
 }
 
-// A distance from a clock's zero that no clock reaches would overflow where times are added.
+// A distance from a clock's zero that no clock reaches would overflow when times are added.
 std::optional<TimePoint> time_of(const json& object) {
   constexpr std::int64_t kMax = std::int64_t{100} * 365 * 86'400 * 1'000'000'000;
   const auto when = field<std::int64_t>(object, "t_ns");
@@ -186,7 +186,7 @@ void write_entry(JsonText& out, const ClockChange& change) {
 // Understands `object` as the next line of `journal`; false if it cannot.
 bool take(const json& object, Journal& journal) {
   const auto format = field<int>(object, "format");
-  if (format) {  // Also where a snapshot follows that did not become a journal of its own.
+  if (format) {  // Also if a snapshot follows that did not become a journal of its own.
     journal.format = *format;
     return *format <= kJournalFormat;
   }
@@ -206,7 +206,7 @@ Journal read_lines(std::string_view bytes) {
     const std::optional<json> line = decode_line(rest.substr(0, end));
     if (!line) return journal;
     if (!take(*line, journal)) {
-      // Whole, and yet not understood: this is no damage.
+      // Whole, and yet not understood: this is not damage.
       journal.refusal = "it was written by a newer ddprun-rendezvous (journal format " +
                         std::to_string(journal.format) + ", this one knows " +
                         std::to_string(kJournalFormat) +

@@ -1,7 +1,7 @@
 #pragma once
-// The records of a daemon's ended runs, beyond the life of this process: what ddprunctl asks for.
-// Used by daemon/server. Those of a daemon with a folder of its own are here, those of daemons on
-// etcd in etcd/etcd_history.
+// Records of ended runs; they survive a restart of the daemon and are read by ddprunctl. Used by
+// daemon/server. Those of a daemon with a folder of its own are here, those of daemons on etcd in
+// etcd/etcd_history.
 
 #include <functional>
 #include <string>
@@ -21,7 +21,7 @@ class RunArchive {
   // The first call. `remember` gets what former daemons have left, the oldest first, and then what
   // is put; perhaps later.
   virtual void start(Remember remember) = 0;
-  // Where it cannot be kept, it is as long here as this process lives.
+  // If it cannot be kept, it is here for as long as this process lives.
   virtual void put(RunRecord record) = 0;
   // The last call. `done` once nothing is under way any more.
   virtual void leave(std::function<void()> done) { done(); }
@@ -40,7 +40,7 @@ class FolderHistory : public RunArchive {
   // `sync`: wait for the disk with each record.
   FolderHistory(std::string folder, bool sync) : folder_(std::move(folder), kLimits), sync_(sync) {}
 
-  // What is no record is passed over.
+  // Anything but a record is skipped.
   void start(Remember remember) override;
   void put(RunRecord record) override;
 

@@ -64,7 +64,7 @@ std::string ribbon_text(const LedgerTotals& totals, bool stopped) {
          percent_text(ratio(most.time, totals.in_run())) + ".";
 }
 
-// One rank that the others waited for: had it kept up, they would not have. Where the ranks take
+// One rank that the others waited for: if it had kept up, they would not have. If the ranks take
 // turns in being the last, no machine is to blame.
 void add_late(Findings& found, const std::vector<RunLedger::Row>& rows,
               const LedgerTotals& totals) {
@@ -105,7 +105,7 @@ void add_lost(Findings& found, const LedgerTotals& totals) {
   const Time lost = totals.parts[TimePart::kLost];
   if (ratio(lost, totals.in_run()) < kWorthReporting) return;
   const bool saves = totals.parts[TimePart::kCheckpoint] > Time{0};
-  // Survivors have the state where rounds keep their workers: a checkpoint would save nothing.
+  // If rounds keep their workers, survivors have the state: a checkpoint would save nothing.
   if (!saves && totals.changes > 0) return;
   found.help.push_back({saves ? lost / 2 : lost,
                         saves ? "checkpoints twice as often halve what a failure undoes"

@@ -40,7 +40,7 @@ struct Findings {
   std::vector<Help> help;  // What would save most, the most first.
 };
 
-// `stopped`: a person or a scheduler has ended the run, which is no failure.
+// `stopped`: a person or a scheduler has ended the run, which is not a failure.
 Findings findings(const RunLedger& ledger, const std::vector<RunLedger::Row>& rows,
                   const std::vector<IncidentCost>& losses, TimePoint now, bool stopped = false);
 

@@ -260,8 +260,8 @@ void RunLedger::pace(Node& node, TimePoint now) {
   node.paced = now;
 }
 
-// Where a window takes longer than the time between two reports, most of them know of no new one:
-// the last holds until two could have ended.
+// If a window takes longer than the time between two reports, most of them have no new one: the
+// last holds until two could have ended.
 void RunLedger::pace_late(Pace& pace, Time more) {
   const std::uint64_t since = pace.steps - std::min(pace.steps, pace.late_by);
   if (more > Time{0}) {

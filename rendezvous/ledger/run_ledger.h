@@ -42,8 +42,8 @@ class RunLedger {
   void report(const NodeId& node, const NodeTimes& times, TimePoint now);
   // The node is gone. What its workers were computing is lost with it.
   void lost(const NodeId& node, TimePoint now);
-  // Of a round the first failure of a worker counts, with the newest that is known of it. Where a
-  // node was lost, those that lost a peer are its victims.
+  // Of a round the first failure of a worker counts, with the newest that is known of it. If a node
+  // was lost, the workers that lost a peer are its victims.
   void happened(Incident incident);
   // All nodes are seated; `kept`: with workers of the round before.
   void round_began(int round, int world_size, bool kept, TimePoint now);

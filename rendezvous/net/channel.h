@@ -48,8 +48,8 @@ class Channel {
 };
 
 // `fd` is borrowed and must outlive the channel. A failed handshake of a TLS client has code
-// kBadToken where the peer speaks TLS but does not know our token, kBadMessage where it speaks
-// something else.
+// kBadToken if the peer speaks TLS but does not know our token, kBadMessage if it speaks something
+// else.
 std::unique_ptr<Channel> make_plain_client(int fd);
 std::unique_ptr<Channel> make_plain_server(int fd);
 std::unique_ptr<Channel> make_tls_channel(int fd, const TlsContext& context, TlsRole role);

@@ -319,7 +319,7 @@ class ConnectHandle {
   explicit ConnectHandle(std::shared_ptr<Attempt> attempt) : attempt_(std::move(attempt)) {}
   ConnectHandle(const ConnectHandle&) = delete;
   ConnectHandle& operator=(const ConnectHandle&) = delete;
-  // NOLINTNEXTLINE(bugprone-exception-escape): cancelling throws only where memory is out.
+  // NOLINTNEXTLINE(bugprone-exception-escape): cancelling throws only if memory is out.
   ~ConnectHandle() { attempt_->forget(); }
 
  private:

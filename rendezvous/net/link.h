@@ -31,8 +31,8 @@ class Link : public std::enable_shared_from_this<Link> {
  public:
   struct Handlers {
     std::function<void(std::string body)> on_message;
-    // Exactly once after start(), the last call of all. `code` is asio's eof where the peer closed
-    // the link, operation_aborted where close() did.
+    // Exactly once after start(), the last call of all. `code` is asio's eof if the peer closed the
+    // link, operation_aborted if close() did.
     std::function<void(const Failure& why)> on_closed;
   };
 

@@ -26,13 +26,13 @@ namespace ddprun::rendezvous {
 // and HTTP.
 
 // Listens on a numeric address; an empty one means every address of this machine, of both families
-// where IPv6 exists. Port 0 lets the kernel choose. If the port is taken, the Failure names the
+// if IPv6 exists. Port 0 lets the kernel choose. If the port is taken, the Failure names the
 // process that has it.
 Result<UniqueFd> listen_socket(const std::string& address, std::uint16_t port);
 
 struct AcceptedSocket {
   UniqueFd fd;
-  boost::asio::ip::address peer;  // IPv4 as such, also where it arrived on an IPv6 socket.
+  boost::asio::ip::address peer;  // IPv4 as such, even if it arrived on an IPv6 socket.
   boost::asio::ip::address local;
 };
 
@@ -90,7 +90,7 @@ struct ListenOptions {
   std::string address = {};                // Numeric; empty: every address of this machine.
   std::uint16_t port = 0;                  // 0: any.
   int listening_fd = -1;                   // If not -1: a listening socket to take over instead.
-  std::string token = {};                  // Empty: no TLS, and anybody is let in.
+  std::string token = {};                  // Empty: no TLS, and every client is admitted.
   Milliseconds handshake_timeout{15'000};  // Without TLS: for the first byte.
   std::size_t connections_max = 65'536;  // Links and handshakes together; more are closed at once.
   std::size_t handshakes_max = 16'384;   // Beyond, the oldest handshake gives way to the newest.

@@ -15,7 +15,7 @@ class JsonText {
   // Names are ours and need no escapes. A value follows.
   void name(std::string_view name);
 
-  // Any bytes: what is no UTF-8 is replaced, because JSON text may not hold it.
+  // Any bytes: what is not UTF-8 is replaced, because JSON text may not hold it.
   void text(std::string_view bytes);
   void whole(std::int64_t number);
   void truth(bool value);

@@ -46,8 +46,8 @@ constexpr Milliseconds beat_interval(Milliseconds heartbeat_timeout) {
   return heartbeat_timeout / kBeatsInTimeout;
 }
 
-// No node beats more often than this where `nodes` do, so that all beats together cost the daemon
-// less than a twentieth of a core: one beat takes it about 30 us (bench/RESULTS.md).
+// No node beats more often than this if there are `nodes`, so that all beats together cost the
+// daemon less than a twentieth of a core: one beat takes it about 30 us (bench/RESULTS.md).
 constexpr Milliseconds beat_interval_of(std::size_t nodes) {
   return Milliseconds(static_cast<std::int64_t>(nodes * 800 / 1000));
 }
@@ -56,7 +56,7 @@ constexpr Milliseconds beat_interval_of(std::size_t nodes) {
 struct NodeOffer {
   std::string host;     // For people.
   std::string address;  // Where the other nodes reach it.
-  int store_port = 0;   // Where its store already listens, should it become group rank 0.
+  int store_port = 0;   // Where its store already listens, if it becomes group rank 0.
   int local_world_size = 1;
   std::string role = "default";
   int node_rank = -1;           // The group rank that its user gave it; -1: any.
@@ -162,7 +162,7 @@ struct PlaceTimes {
   TimeParts::Time ran{0};        // Processor time of its present process, ...
   std::uint64_t resident = 0;    // ... and its memory in bytes; 0: not known.
   std::string spans{};           // Of the run's picture: common/ledger/place_ledger.h; ...
-  std::string bins{};            // ... and common/ledger/time_parts.h. With the last word only.
+  std::string bins{};            // ... and common/ledger/time_parts.h. With the last message only.
   bool operator==(const PlaceTimes&) const = default;
 };
 struct NodeTimes {
@@ -200,7 +200,7 @@ struct Leave {
   static constexpr const char* kName = "leave";
   int signal = 0;
   std::string reason;  // Without the host, which the daemon puts before it.
-  // Not at once: as a drained node does, where the workers stay at a boundary between steps.
+  // Not at once, but like a drained node: at a boundary between steps if the workers stay.
   bool planned = false;
 };
 // How many of its workers can go on in another round as they are. Sent when that changes and on

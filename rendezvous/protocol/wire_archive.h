@@ -41,7 +41,7 @@ class Writer {
     return out_.take();
   }
 
-  // A field that the first release did not have: where it is missing, the default stays.
+  // A field that the first release did not have: if it is missing, the default stays.
   void added(const char* name, const auto& v) { (*this)(name, v); }
 
   void operator()(const char* name, const std::string& v) { out_.name(name), out_.text(v); }

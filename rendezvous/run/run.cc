@@ -285,8 +285,8 @@ void Run::admit(const NodeId& node, const Join& join) {
   set_phase(it, join.offer.local_world_size > 0 ? Phase::kReady : Phase::kEmpty);
   ++roster_;
   if (!left_its_seat) return;
-  // The first to leave where all leave; else it has no workers any more, whatever we believed, and
-  // the others cannot go on without them.
+  // If all leave, this is the first node to do so; else its workers are gone unexpectedly, and the
+  // others cannot go on without them.
   if (join.living && !change_.empty()) return regather(change_, -1, /*planned=*/true);
   regather(member.offer.host + " joined again");
 }
@@ -333,7 +333,7 @@ void Run::on(const NodeId& node, const Finished& finished) {
     set_parked(member, 0);
     return set_phase(it, Phase::kFinished);
   }
-  // It has not left the round where the others did. So its workers are started again.
+  // It has not left the round at the same boundary as the others. So its workers are started again.
   if (member.phase != Phase::kStopping || !planned_) return;
   StopRound stop = stop_of(member, "the round is over");
   stop.planned = false;
@@ -370,7 +370,7 @@ void Run::on(const NodeId& node, const Failed& failed) {
 void Run::on(const NodeId& node, const Stopped& stopped) {
   const auto it = members_.find(node);
   if (it == members_.end()) {
-    // Where we answer a stranger with an order to stop, this is its answer to that.
+    // If we have ordered a stranger to stop, this is its answer to that.
     if (state_ == State::kEnded || dismissed_.contains(node)) answer_stranger(node, stopped.round);
     return;
   }
@@ -427,7 +427,7 @@ void Run::forget() {
 }
 
 void Run::on(const NodeId&, const Cancel& cancel) {
-  workers_blamed_ = false;  // A run that closes already is not to open again.
+  workers_blamed_ = false;  // A run that closes already must not open again.
   if (state_ == State::kClosing || state_ == State::kEnded) return;
   close(Verdict::Kind::kInterrupted, exit_code_of_signal(cancel.signal), cancel.reason);
 }
@@ -461,7 +461,7 @@ void Run::note_kept(std::int64_t steps) {
 
 void Run::report(const WorkerDeath& death) {
   note_kept(death.kept_steps);
-  constexpr std::size_t kDetailsMax = 1000;  // The last words of more are no help.
+  constexpr std::size_t kDetailsMax = 1000;  // The last words of more do not help.
   if (!dead_ranks_.insert(death.rank).second) {
     // The first report may come before its agent knows why.
     for (WorkerDeath& known : deaths_) {
@@ -574,7 +574,7 @@ std::vector<Run::Silent> Run::silent(TimePoint now) {
     const Milliseconds limit = patience(member);
     const Milliseconds longest = std::max(limit, config_->standstill_timeout);
     const Duration silence = now - member.last_seen;
-    // Asked when half of the limit was over, a kernel that is there has answered long since.
+    // A kernel that is there has long since answered the query at half of the limit.
     const bool answers = !member.missing && member.asked && now - *member.asked < limit * 3 / 8;
     if (silence < limit || (answers && silence < longest)) {
       next = std::min(next, check_at(member, now));

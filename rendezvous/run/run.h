@@ -27,12 +27,12 @@
 // After the first round the last call is not waited for: a round is sealed as soon as every node of
 // the round before has come back or is lost. Membership changes use up no restart.
 //
-// Silence is no loss by itself. If an agent is silent for heartbeat_timeout, its node is lost if
-// its kernel is silent too; if the kernel still answers, the agent stands still, and the node is
-// kept for standstill_timeout. If round trips are long, the first limit is kRoundTripsInSilence of
-// them. A node that has lost its connection without being lost is `missing` and has kReturnTime to
-// come back, or standstill_timeout if it was the node that left (Away): its agent may stand still
-// before it is back, and without a connection its kernel cannot be queried.
+// Silence alone is not a loss. If an agent is silent for heartbeat_timeout, its node is lost if its
+// kernel is silent too; if the kernel still answers, the agent stands still, and the node is kept
+// for standstill_timeout. If round trips are long, the first limit is kRoundTripsInSilence of them.
+// A node that has lost its connection without being lost is `missing` and has kReturnTime to come
+// back, or standstill_timeout if it was the node that left (Away): its agent may stand still before
+// it is back, and without a connection its kernel cannot be queried.
 //
 // Nothing here reads a clock, opens a socket or logs. The caller passes time in and carries actions
 // out: rendezvous/coordinator for real, tests/sim for a simulated cluster. Equal events at equal
@@ -80,7 +80,7 @@ class Run {
   // something, which its kernel acknowledges, and reports that by reached() at later calls.
   [[nodiscard]] std::vector<NodeId> quiet(TimePoint now) const;
   // Returns the node's limit of silence if that is higher now than what the configuration wants,
-  // and was not before. Like a heartbeat it is no step, and is not recorded.
+  // and was not before. Like a heartbeat it is not a step, and is not recorded.
   std::optional<Milliseconds> reached(const NodeId& node, const Reach& reach, TimePoint now);
 
   // The nodes that have been silent for too long at `now`, each with a description. The caller
@@ -100,8 +100,8 @@ class Run {
   // When the next Tick is due; nothing if only another event can change this run.
   [[nodiscard]] std::optional<TimePoint> deadline() const;
 
-  // The whole state as JSON, with points of time as distances from `at`; and back, where `at` may
-  // be on another clock: what was due in 5 s is due in 5 s. Equal events then give equal actions.
+  // The whole state as JSON, with points of time as distances from `at`; and back; `at` may be on
+  // another clock: what was due in 5 s is due in 5 s. Equal events then give equal actions.
   std::string snapshot(TimePoint at) const;
   static Result<Run> restore(std::string_view snapshot, TimePoint at);
 
@@ -268,7 +268,7 @@ class Run {
   std::map<NodeId, std::string> step_mates_;  // Dismissed, and their scheduler_step.
   Milliseconds beat_floor_{0};
 
-  // Deadlines. Each is only looked at in the states and phases that its comment names.
+  // Deadlines. Each is only checked in the states and phases that its comment names.
   TimePoint gather_ends_{};                 // kGathering, kLastCall: the run is given up.
   TimePoint last_call_ends_{};              // kLastCall.
   TimePoint stop_ends_{};                   // While any member is kStopping.

@@ -24,7 +24,7 @@ struct Lost {
 };                      // The node is gone, with its workers: "closed its connection".
 struct Begin {};        // The run id is used again: forget the run that has ended.
 struct Recovered {};    // The daemon has restarted, and received nothing for a while.
-struct Unseen {};       // The node's connection has ended while the daemon did not look.
+struct Unseen {};       // The node's connection has ended unnoticed by the daemon.
 struct Returned {};     // The node has found the daemon again.
 struct Cancel {
   int signal = 0;
@@ -67,7 +67,7 @@ struct Loss {
 };
 
 // What a lost node had been counted and granted of its workers that ended without a seat. It may
-// not have learned of the grant, and asks again if it comes back.
+// not have learned of the grant, and requests it again if it comes back.
 struct LostGrant {
   NodeId node;
   int fallen = 0;

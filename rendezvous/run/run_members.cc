@@ -210,7 +210,7 @@ void Run::end() {
   for (const auto& [node, member] : members_) send(node, EndRun{*verdict_});
 }
 
-// To a node that is no member: it was lost, or the run is over.
+// To a node that is not a member: it was lost, or the run is over.
 void Run::answer_stranger(const NodeId& node, int round) {
   // A node that stayed for the others gets the outcome of the run.
   const bool stayed = node == daemon_host_ || step_mates_.contains(node);
@@ -218,7 +218,7 @@ void Run::answer_stranger(const NodeId& node, int round) {
     return send(node, dismissal(node));
   }
   if (state_ == State::kEnded) return send(node, EndRun{*verdict_});
-  // In kClosing the verdict is on its way; a node that is no member can only wait for it.
+  // In kClosing the verdict is on its way; a node that is not a member can only wait for it.
   if (state_ == State::kClosing) return send(node, StopRound{round, verdict_->text, true});
   send(node, StopRound{round, "this node was counted as lost", false});
 }
@@ -419,8 +419,8 @@ constexpr int kSaneCount = 1'000'000'000;  // Of what an agent counts; no agent 
 
 }  // namespace
 
-// Whether every worker that holds a seat can be seated anew. Where some have ended well already,
-// the others cannot go on without them: all start again.
+// Whether every worker that holds a seat can be seated anew. If some have ended well already, the
+// others cannot go on without them: all start again.
 bool Run::all_kept() const {
   if (count(Phase::kFinished) > 0) return false;
   return std::all_of(members_.begin(), members_.end(), [](const auto& one) {
@@ -547,7 +547,7 @@ bool Run::newcomers_wait() const {
                      [&](const NodeId& node) { return is_let_in(members_.at(node)); });
 }
 
-// Where workers stay, those of a new node begin before anybody waits for them; in reserve, too.
+// If workers stay, those of a new node begin before the round waits for them; in reserve, too.
 void Run::invite_newcomers() {
   DDPRUN_ASSERT(state_ == State::kRunning);
   if (ready_.empty() || !keeps_workers()) return;
@@ -569,7 +569,7 @@ Milliseconds Run::patience_for_growth() const {
   return complete ? kGatherGrowth : Milliseconds(kBeginning);
 }
 
-// Ends a round that could have more workers: where they stay, at a boundary between steps.
+// Ends a round that could have more workers: if they stay, at a boundary between steps.
 void Run::grow() {
   DDPRUN_ASSERT(state_ == State::kRunning && count(Phase::kSeated) > 0);
   const bool wanted = count(Phase::kFinished) == 0 && (parked_ > 0 || newcomers_wait());
@@ -689,7 +689,7 @@ void Run::on(const NodeId& node, const Slots& slots) {
 // A worker that ended without a seat disturbs no round, and uses up a restart all the same: else
 // one that dies as soon as it begins would be started for ever.
 void Run::replace_fallen(const NodeId& node, Member& member, const Slots& slots) {
-  // What another daemon has granted, or this one before it lost the node, is no news.
+  // Grants of another daemon, or of this one before it lost the node, are not new.
   member.fallen = std::max(member.fallen, slots.respawned);
   member.granted = std::max(member.granted, slots.respawned);
   const int requested = std::max(slots.fallen - member.fallen, 0);
@@ -734,7 +734,7 @@ std::string Run::successor_text(Member& member) const {
 
 // A piece of work that has ended two processes is not computed any more.
 void Run::skip(const WorkerDeath& death) {
-  constexpr std::size_t kMost = 8;  // Of a few steps; what is long committed matters no more.
+  constexpr std::size_t kMost = 8;  // A few steps; older ones do not matter.
   DDPRUN_ASSERT(death.can_skip);
   const std::string piece = piece_of(death.work);
   if (std::find(skip_.begin(), skip_.end(), piece) != skip_.end()) return;

@@ -149,8 +149,8 @@ using nlohmann::json;
 // Far from where durations overflow.
 constexpr std::int64_t kMillisecondsMax = 1'000'000'000'000;
 
-// at() throws where a field is missing, get<>() where it is of another type; numbers are looked at
-// here, since get<int>() would cut them off.
+// at() throws if a field is missing, get<>() if it is of another type; numbers are checked here,
+// since get<int>() would cut them off.
 int whole(const json& object, const char* name) {
   const json& value = object.at(name);
   // First the type: a number with a fraction, or beyond 64 bits, must not be made an integer.

@@ -1,6 +1,6 @@
 #pragma once
 // What a daemon knows of its runs, as plain values and as JSON: what GET /status answers, what
-// ddprunctl asks for and shows (docs/operations.md). Filled in by Run::status and
+// ddprunctl requests and shows (docs/operations.md). Filled in by Run::status and
 // Coordinator::status. Pure.
 
 #include <cstdint>
@@ -104,7 +104,7 @@ const char* kind_name(Verdict::Kind kind);  // As in VerdictStatus::kind.
 std::string encode(const DaemonStatus& status);
 std::string encode_indented(const DaemonStatus& status);  // For people.
 
-// Errc::kBadMessage where it is not what encode() makes.
+// Errc::kBadMessage if it is not what encode() makes.
 Result<DaemonStatus> decode_status(std::string_view text);
 
 }  // namespace ddprun::rendezvous

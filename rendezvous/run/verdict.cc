@@ -85,7 +85,7 @@ std::string cause_text(const FirstCause& cause) {
   return text + (death.evidence.empty() ? "." : ": " + death.evidence + ".");
 }
 
-// A host's name ends with "/2" where several nodes share a machine.
+// A host's name ends with "/2" if several nodes share a machine.
 std::string machine_of(const WorkerDeath& death) {
   return death.host.substr(0, death.host.find('/'));
 }

@@ -112,7 +112,7 @@ std::optional<std::string> StoreServer::Core::objection_to(const AcceptedSocket&
   return options_.own_user_only ? objection_to_user(socket) : std::nullopt;
 }
 
-// An address of this machine may be another node's too, so those are looked at where it is cheap.
+// An address of this machine may be another node's too, so those are checked if that is cheap.
 std::optional<std::string> StoreServer::Core::objection_to_user(const AcceptedSocket& socket) {
   const bool local = of_this_machine(socket);
   if (!local && !users_->is_quick()) return std::nullopt;
