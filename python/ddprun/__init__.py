@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from importlib import metadata as _metadata
 
-from . import elastic
+from . import checkpoint, elastic
 from ._core import Work
 from ._crash import install_crash_report
 from ._errors import (
@@ -90,6 +90,7 @@ __all__ = [
     "Unsupported",
     "Work",
     "__version__",
+    "checkpoint",
     "clip_grad_norm",
     "elastic",
     "init",

@@ -1,0 +1,89 @@
+"""What the ranks agree on, over torch.distributed if the program uses it."""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import os
+import sys
+from typing import Any
+
+from .._errors import BadEnvironment
+from ._pieces import as_tensor
+
+_CHUNK = 64 << 20
+
+
+class Ranks:
+    """One process alone."""
+
+    rank = 0
+    size = 1
+
+    def gather(self, mine: Any) -> list[Any]:
+        """Return what each rank gives, by rank."""
+        return [mine]
+
+    def minimum(self, *numbers: int) -> list[int]:
+        """Return the smallest of all ranks, for each of `numbers`."""
+        return list(numbers)
+
+    def broadcast(self, memory: Any, source: int) -> Any:
+        """Return the bytes of `source`; None if it gives None. Only its `memory` is used."""
+        return memory
+
+
+class TorchRanks(Ranks):
+    """The ranks of a group of torch.distributed."""
+
+    def __init__(self, group: Any = None) -> None:
+        self._torch = importlib.import_module("torch")
+        self._dist = importlib.import_module("torch.distributed")
+        self._group = group
+        self.rank = self._dist.get_rank(group)
+        self.size = self._dist.get_world_size(group)
+        cuda = self._dist.get_backend(group) == "nccl"
+        self._device = self._torch.device("cuda" if cuda else "cpu")
+
+    def gather(self, mine: Any) -> list[Any]:
+        """Return what each rank gives, by rank."""
+        found: list[Any] = [None] * self.size
+        self._dist.all_gather_object(found, mine, group=self._group)
+        return found
+
+    def minimum(self, *numbers: int) -> list[int]:
+        """Return the smallest of all ranks, for each of `numbers`."""
+        found = self._torch.tensor(numbers, dtype=self._torch.int64, device=self._device)
+        self._dist.all_reduce(found, op=self._dist.ReduceOp.MIN, group=self._group)
+        return [int(each) for each in found.tolist()]
+
+    def broadcast(self, memory: Any, source: int) -> Any:
+        """Return the bytes of `source`; None if it gives None. Only its `memory` is used."""
+        length = -1 if memory is None or self.rank != source else len(memory)
+        (length,) = (-each for each in self.minimum(-length))
+        if length < 0:
+            return None
+        if self.rank != source:
+            memory = mmap.mmap(-1, length)
+        data = as_tensor(memory)
+        root = self._dist.get_global_rank(self._group, source) if self._group else source
+        for at in range(0, length, _CHUNK):
+            part = data[at : at + _CHUNK]
+            moved = part.to(self._device)
+            self._dist.broadcast(moved, root, group=self._group)
+            if moved is not part and self.rank != source:
+                part.copy_(moved)
+        return memory
+
+
+def ranks_of(group: Any = None) -> Ranks:
+    """Return those of torch.distributed, or one process alone."""
+    dist = sys.modules.get("torch.distributed")
+    if group is not None or (dist is not None and dist.is_available() and dist.is_initialized()):
+        return TorchRanks(group)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadEnvironment(
+            "the ranks have to agree on what is loaded: call torch.distributed.init_process_group()"
+            " before the first load() or save()"
+        )
+    return Ranks()
