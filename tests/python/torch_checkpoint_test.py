@@ -1,0 +1,168 @@
+"""ddprun.checkpoint.dcp: what PyTorch's distributed checkpoints save in memory is loaded by another number of ranks, and after a
+node is lost. Ranks of two nodes are played: each has the folder of its node."""
+
+import os
+import shutil
+
+import torch_case
+
+HEAD = """
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if "NODES" in os.environ:  # Two of as many ranks.
+    node, local = divmod(rank, size // 2)
+    os.environ.update(LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(size // 2), GROUP_RANK=str(node),
+                      DDPRUN_MEMORY=os.path.join(os.environ["NODES"], str(node), "own"),
+                      DDPRUN_MEMORY_COPIES=os.path.join(os.environ["NODES"], str(node), "copies"))
+    os.makedirs(os.environ["DDPRUN_MEMORY"], exist_ok=True)
+dist.init_process_group("gloo", timeout=LIMIT)
+from ddprun.checkpoint.dcp import MemoryReader, MemoryWriter
+mesh = init_device_mesh("cpu", (size,))
+
+def parts():
+    from torch.distributed.fsdp import fully_shard
+    torch.manual_seed(4)
+    net = torch.nn.Sequential(torch.nn.Linear(37, 64), torch.nn.Tanh(), torch.nn.Linear(64, 3))
+    for part in (net[0], net[2], net):
+        fully_shard(part, mesh=mesh)
+    return net, torch.optim.AdamW(net.parameters(), 0.01)
+
+def train(net, adam, steps):
+    for step in steps:
+        torch.manual_seed(step)
+        adam.zero_grad()
+        net(torch.randn(4, 37)).square().mean().backward()
+        adam.step()
+
+def state_of(net, adam):
+    return dict(zip(("net", "adam"), get_state_dict(net, adam)))
+
+def whole(net, adam):
+    found = [p.full_tensor().detach().clone() for p in net.parameters()]
+    return found + [each["exp_avg_sq"].full_tensor().clone() for each in adam.state.values()]
+
+def save(steps, **options):
+    net, adam = parts()
+    writer = MemoryWriter(**options)
+    for step in steps:
+        train(net, adam, [step - 1])
+        dcp.save({**state_of(net, adam), "step": step}, checkpoint_id=str(step), storage_writer=writer)
+    writer.wait()
+
+def load(wanted, **options):
+    reader = MemoryReader(**options)
+    assert reader.step == wanted, reader.step
+    if wanted:
+        net, adam = parts()
+        state = {**state_of(net, adam), "step": 0}
+        dcp.load(state, storage_reader=reader)
+        set_state_dict(net, adam, model_state_dict=state["net"], optim_state_dict=state["adam"])
+        other, other_adam = parts()
+        train(other, other_adam, range(wanted))
+        assert state["step"] == wanted
+        for one, two in zip(whole(net, adam), whole(other, other_adam)):
+            assert one.shape == two.shape and torch.allclose(one, two, atol=1e-6), (one, two)
+"""
+
+
+class Dcp(torch_case.TorchCase):
+    def setUp(self):
+        super().setUp()
+        self.memory = self.path("memory")
+        os.mkdir(self.memory)
+
+    def run_ranks(self, code, nproc, **more):
+        return self.right(HEAD + code, nproc, **{"DDPRUN_MEMORY": self.memory, **more})
+
+    def pieces(self, folder):
+        return sorted(os.path.join(path, name) for path, _, names in os.walk(folder) for name in names if name.startswith("piece-"))
+
+    def test_an_old_torch_is_refused(self):
+        if torch_case.torch_version() >= (2, 3):
+            self.skipTest("this torch is new enough")
+        done = self.launched([torch_case.PYTHON, "-c", "import ddprun.checkpoint.dcp"])
+        self.assertIn("ImportError: ddprun.checkpoint.dcp needs torch 2.3 or newer", done.stderr)
+
+    def test_another_number_of_ranks_loads_what_was_saved(self):
+        self.needs(2, 6)
+        self.run_ranks("""
+load(0)
+refused_id = False
+try:
+    dcp.save({"a": 1}, checkpoint_id="first", storage_writer=MemoryWriter())
+except Exception as error:
+    refused_id = "must be the step's number" in str(error)
+assert refused_id
+save(range(1, 6))
+""", 2)
+        self.assertEqual(len(self.pieces(self.memory)), 2 * 3, "two generations, of two ranks and the metadata")
+        for nproc in (1, 2, 3):
+            self.run_ranks("load(5)", nproc)
+        self.run_ranks("load(5)\nsave([1, 2])", 3)
+        self.run_ranks("load(2)", 2)
+
+    def test_what_is_not_whole_is_not_loaded(self):
+        self.needs(2, 6)
+        self.run_ranks("save(range(1, 4))", 2)
+        newest = self.pieces(self.memory)[3:]
+        for path in newest:
+            with open(path, "r+b") as file:
+                file.seek(70)
+                byte = file.read(1)[0]
+                file.seek(70)
+                file.write(bytes([byte ^ 1]))
+            self.assertIn("step 2 is restored; step 3 is not whole", self.run_ranks("load(2)", 2).stderr)
+            with open(path, "r+b") as file:
+                file.seek(70)
+                file.write(bytes([byte]))
+        self.run_ranks("load(3)", 2)
+        os.unlink(newest[-1])
+        self.run_ranks("load(2)", 2)
+
+    def test_pieces_of_another_node_are_fetched(self):
+        self.needs(2, 6)
+        nodes = self.path("nodes")
+        self.run_ranks("save(range(1, 4))", 4, NODES=nodes)
+        self.assertEqual([len(self.pieces(os.path.join(nodes, node))) for node in "01"], [6, 4])
+        self.run_ranks("load(3)", 4, NODES=nodes)
+        # The first node is lost; the second has a copy of its folder.
+        os.renames(os.path.join(nodes, "0", "own"), os.path.join(nodes, "1", "copies", "lost node"))
+        self.run_ranks("load(3)", 4, NODES=nodes)
+        self.run_ranks("load(3)", 2, NODES=nodes)
+        shutil.rmtree(os.path.join(nodes, "1", "copies"))
+        self.run_ranks("load(0)", 4, NODES=nodes)
+
+    def test_the_disk_has_them_when_memory_is_lost(self):
+        self.needs(2, 6)
+        disk = self.path("disk")
+        self.run_ranks("save(range(1, 8), disk=os.environ['DISK'], to_disk_every=2)", 2, DISK=disk)
+        shutil.rmtree(self.memory)
+        os.mkdir(self.memory)
+        self.run_ranks("load(6, disk=os.environ['DISK'])", 3, DISK=disk)
+
+    def test_a_full_folder_keeps_the_last_generation(self):
+        self.needs(2, 6)
+        self.run_ranks("save([1, 2])", 2)
+        done = self.run_ranks("save([7, 8, 9])", 2, DDPRUN_MEMORY_SIZE="1000")
+        self.assertEqual(done.stderr.count("cannot save"), 2, done.stderr)
+        self.run_ranks("load(2)", 2)
+
+    def test_saved_by_a_thread_of_pytorchs(self):
+        self.needs(2, 6)
+        self.run_ranks("""
+net, adam = parts()
+group = dist.new_group(backend="gloo")
+writer = MemoryWriter(group=group)
+for step in range(1, 4):
+    train(net, adam, [step - 1])
+    dcp.async_save({**state_of(net, adam), "step": step}, checkpoint_id=str(step), storage_writer=writer,
+                   process_group=group).result()
+writer.wait()
+load(3)
+""", 2)
+
+
+if __name__ == "__main__":
+    torch_case.main()
