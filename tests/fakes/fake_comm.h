@@ -139,7 +139,7 @@ inline void drop(NcclComm handle) {
   reinterpret_cast<CommHandle*>(handle)->reset();
 }
 
-// Of fake_nccl.cc: one look whether everybody has come, in whatever the result of
+// Of fake_nccl.cc: one check whether all ranks have come, in whatever the result of
 // ncclCommGetAsyncError would be.
 int join(Comm& comm);
 

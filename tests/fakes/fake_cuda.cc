@@ -96,8 +96,8 @@ class Stream {
   std::shared_ptr<FakeCapture> capture_;
 };
 
-// One record of an event in a stream: who waits, waits for the latest of his time, whatever stream
-// the event is recorded in later.
+// One record of an event in a stream: a waiter waits for the latest record at its time, whatever
+// stream the event is recorded in later.
 struct Record {
   std::mutex mutex;
   std::condition_variable changed;

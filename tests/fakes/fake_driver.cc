@@ -75,7 +75,7 @@ extern "C" {
 
 int cudaSetDevice(int device);
 
-// A device's context is told apart by its number alone.
+// A device's context is recognised by its number alone.
 int cuCtxGetCurrent(CudaContext* current) {
   context =
       reinterpret_cast<CudaContext>(static_cast<std::size_t>(ddprun::test::current_device()) + 1);

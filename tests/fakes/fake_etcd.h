@@ -1,6 +1,6 @@
 #pragma once
 // As much of etcd's JSON gateway as the daemon uses, in this process, over real sockets: keys,
-// leases that end when the test says so, and guarded writes. It can refuse, break and fall silent.
+// leases that end on the test's command, and guarded writes. It can refuse, break and fall silent.
 
 #include <boost/asio/ip/tcp.hpp>
 #include <cstdint>

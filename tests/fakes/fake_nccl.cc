@@ -1,9 +1,9 @@
 // An NCCL for machines without a GPU, on the streams of fake_cuda.cc: ranks are threads or
 // processes that share a file named after the unique id. Like the real one on NVLink it never
-// notices that a peer is gone, and hangs where ranks call different things.
+// notices that a peer is gone, and hangs if ranks call different things.
 //
-// FAKE_NCCL says what goes wrong. "R:N" is the Nth operation of rank R, counted from 1:
-//   version=22809     what ncclGetVersion tells; in_progress=3: each call is so for 3 polls
+// FAKE_NCCL names what goes wrong. "R:N" is the Nth operation of rank R, counted from 1:
+//   version=22809     what ncclGetVersion returns; in_progress=3: each call is so for 3 polls
 //   connect=1         the first collective does so until all ranks have called theirs
 //   stuck=N           the Nth call of each rank stays in progress for ever
 //   destroy_hang=R    ncclCommDestroy never returns; abort_hang=R: nor does ncclCommAbort
@@ -12,12 +12,12 @@
 //   refuse=R:N        the call fails; async_error=R:N: it fails later; hang=R:N: it never ends
 //   blocks=R:N        the call does not return before its communicator is aborted
 //   words=/path       errors are not explained before that file is there, or 20 s have passed;
-//                     /path.wanted is there as soon as somebody asks, /path.late then
+//                     /path.wanted is there as soon as it is requested, /path.late then
 //   windows=0         it makes none; window_hang=R: a rank never ends to make one
 //   revoke_hang=R     ncclCommRevoke stays in progress; revoke_blocks=R: it does not return
 //   shrink_hang=R     so does ncclCommShrink; shrink_blocks=R; shrink_error=R: it fails;
 //   shrink_late=R     so it does after the others; shrink_exit=R: it is killed. R: in the old one
-//   log=/path         says there what becomes of memory; comms=/path: of communicators
+//   log=/path         gets what becomes of memory; comms=/path: of communicators
 //   device_only=1     memory of the host is refused, as the real one has it
 //   abort_syncs=1     it waits for the kernels on its device of communicators that are not aborted
 
@@ -52,7 +52,7 @@ void hang(Comm& comm) {
   comm.await([] { return false; });
 }
 
-// All ranks' bytes [at, at + n) of `in`, put where everybody sees them; then `take`.
+// All ranks' bytes [at, at + n) of `in`, put where all ranks see them; then `take`.
 template <class Take>
 bool share(Comm& comm, const char* in, std::size_t n, const Take& take) {
   if (in && n > 0) std::memcpy(comm.wire->chunks[comm.rank], in, n);
@@ -288,7 +288,7 @@ bool next_is_deaf() {
 
 namespace ddprun::test {
 
-// One look: has everybody come?
+// One check: have all ranks come?
 int join(Comm& comm) {
   if (number("init_exit", -1) == comm.rank) ::raise(SIGKILL);
   if (number("init_error", -1) == comm.rank) return kNcclSystemError;

@@ -1,7 +1,7 @@
 #pragma once
 // The fake NCCL's side of a profiler plugin: it loads the one that NCCL_PROFILER_PLUGIN names, and
-// tells it of each operation and of its kernel in two channels, by a clock of its own. As the real
-// one, it tells no channels of kernels on windows. Used by fake_nccl.cc.
+// reports each operation and its kernel in two channels to it, by a clock of its own. Like the real
+// one, it reports no channels of kernels on windows. Used by fake_nccl.cc.
 
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ struct FakeOperation {
   int type = 0;
   std::size_t count = 0;
   bool message = false;    // ncclSend or ncclRecv.
-  bool on_window = false;  // Then its kernel is not told.
+  bool on_window = false;  // Then its kernel is not reported.
 };
 
 // The plugin's word for a communicator; null if there is no plugin or it wants nothing.

@@ -1,6 +1,6 @@
 #pragma once
-// The file that the ranks of a fake communicator share: who has come, whose turn it is, and the
-// bytes in between. Used by fake_nccl.cc.
+// The file that the ranks of a fake communicator share: which ranks have come, the rank whose turn
+// it is, and the bytes in between. Used by fake_nccl.cc.
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

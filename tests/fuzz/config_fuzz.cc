@@ -1,5 +1,5 @@
 // The config file under any bytes, and through it the parser of every flag's value: what is wrong
-// is said in one line with the place, and what is right is a default of a flag.
+// is reported in one line with the place, and what is right is a default of a flag.
 
 #include "tests/fuzz/config_fuzz.h"
 

@@ -1,5 +1,5 @@
 // Frames under any bytes, cut anywhere: the bodies that come out must not depend on the cuts, and
-// none may exceed the limit. The first byte says how long the pieces are.
+// none may exceed the limit. The first byte is the length of the pieces.
 
 #include "tests/fuzz/frames_fuzz.h"
 

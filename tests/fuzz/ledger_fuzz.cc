@@ -1,4 +1,4 @@
-// What agents say of their ledgers, under any bytes.
+// What agents report of their ledgers, under any bytes.
 
 #include "tests/fuzz/ledger_fuzz.h"
 

@@ -1,4 +1,4 @@
-// Manifests of checkpoints, and what ranks say of theirs, under any bytes. What is believed must be
+// Manifests of checkpoints, and the ranks' parts of them, under any bytes. What is accepted must be
 // in order, and the same when it is written and read again. Damage is given a checksum that fits,
 // so that what comes after the checksum is reached, too.
 

@@ -1,5 +1,5 @@
-// Messages of agents and daemons, the journal, and what ranks say before they connect, under any
-// bytes: what is understood at all must be the same after it was said again.
+// Messages of agents and daemons, the journal, and what ranks send before they connect, under any
+// bytes: what is understood at all must be the same after it was encoded again.
 
 #include "tests/fuzz/messages_fuzz.h"
 

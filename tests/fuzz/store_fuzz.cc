@@ -1,6 +1,6 @@
-// The store under bytes that no client would send. A piece of input begins with a byte that says
-// which connection it is for (low 2 bits) and how long it is (the rest); connection 3 means: close
-// another one and open it again.
+// The store under bytes that no client would send. A piece of input begins with a byte for its
+// connection (low 2 bits) and its length (the rest); connection 3 means: close another one and open
+// it again.
 
 #include "tests/fuzz/store_fuzz.h"
 

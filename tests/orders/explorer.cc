@@ -31,7 +31,7 @@ class Execution {
   bool is_watched(std::uintptr_t address) const;
   bool is_thread() const { return fibers_.current() >= 0 && !within_; }
 
-  // The model's own accesses to memory are nobody's.
+  // The model's own accesses to memory belong to no thread.
   struct Within {
     explicit Within(Execution& e) : execution(e), before(e.within_) { e.within_ = true; }
     ~Within() { execution.within_ = before; }
@@ -88,8 +88,7 @@ Execution::Execution(const Program& program, Schedule& schedule)
   }
 }
 
-// All threads stand before their first access, which is nobody's, and the schedule says who goes
-// on.
+// All threads stand before their first access, and the schedule chooses the thread that goes on.
 void Execution::run() {
   memory_.clear();
   watched_.clear();
@@ -103,7 +102,7 @@ void Execution::run() {
 }
 
 void Execution::live(int thread) {
-  if (thread == 0) carry_out({});  // Whoever begins first has to give the others their chance.
+  if (thread == 0) carry_out({});  // The first thread has to give the others their chance.
   try {
     program_.threads[static_cast<std::size_t>(thread)]();
   } catch (const std::exception& error) {

@@ -3,8 +3,8 @@
 // of their atomic accesses, and each value that a load may find. The threads are the product's own
 // code, compiled with -fsanitize=thread: the compiler then calls a function for each access to
 // memory, and compiler_calls.cc hands those of watched memory to this. Futexes are the model's: a
-// sleeper that nobody will wake is a failure, unless the program may count on the time that it gave
-// the kernel.
+// sleeper that no thread will wake is a failure, unless the program may count on the time that it
+// gave the kernel.
 //
 // Orders of independent accesses are explored once (dynamic partial-order reduction with source
 // sets and sleep sets: Abdulla, Aronis, Jonsson and Sagonas, 2014).
@@ -23,7 +23,7 @@ struct Program {
   std::vector<std::function<void()>> threads = {};
   std::function<void()> after = [] {};  // All have ended.
   bool times_out =
-      false;  // A thread's sleep may end at once, once, and when nobody else can go on.
+      false;  // A thread's sleep may end at once, once, and when no other thread can go on.
 };
 
 struct Bounds {

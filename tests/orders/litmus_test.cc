@@ -1,4 +1,4 @@
-// The machine of the other tests in this folder, on the programs whose outcomes are known from the
+// The machine of the other tests in this folder, on programs with outcomes that are known from the
 // C++ standard: it shows what is allowed, and nothing else.
 
 #include <linux/futex.h>

@@ -1,5 +1,5 @@
-// The agent's word on a progress page, and what a worker says there, on memory as weakly ordered as
-// C++ allows: the files of agent and SDK themselves.
+// The agent's notice on a progress page, and what a worker reports there, on memory as weakly
+// ordered as C++ allows: the files of agent and SDK themselves.
 
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -32,7 +32,7 @@ void Schedule::begin() {
   clocks_ = {};
 }
 
-// Threads whose next access was tried before, and is independent of all that came since.
+// Threads with a next access that was tried before and is independent of all that came since.
 Threads Schedule::asleep_now(const std::array<Access, kThreadsMax>& next) const {
   if (depth_ == 0) return 0;
   const Step& last = path_[depth_ - 1];
@@ -92,8 +92,8 @@ bool Schedule::comes_before(std::size_t i, const Step& step) const {
   return i < step.clock[static_cast<std::size_t>(path_[i].thread)];
 }
 
-// Has the newest step come before step i, in another execution: that one begins with a thread whose
-// first step since then needs none of the others.
+// Has the newest step come before step i, in another execution: that one begins with a thread that
+// needs none of the other steps since then for its first one.
 void Schedule::try_before(std::size_t i) {
   std::vector<std::size_t> without;  // What does not follow from step i.
   Threads begun = 0, first = 0;

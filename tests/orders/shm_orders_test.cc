@@ -1,6 +1,6 @@
 // What the ranks of a host do in shared memory, on memory as weakly ordered as C++ allows: the
 // product's own files, in every execution that two ranks can have, or in many thousands of them.
-// docs/shm.md says which store is released to which load; this test is how that is known.
+// docs/shm.md lists which store is released to which load; this test is how that is known.
 
 #include <sched.h>
 #include <sys/mman.h>
@@ -100,7 +100,7 @@ class Host {
   void leave(int rank) { backends_[static_cast<std::size_t>(rank)].reset(); }
 
  private:
-  // All but the words that say which CPUs there are, which nobody reads for more than a guess.
+  // All but the words on the CPUs, which are only read for a guess.
   void begin() {
     const std::size_t bytes = layout_.total();
     backends_.clear();

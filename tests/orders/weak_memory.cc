@@ -51,7 +51,7 @@ void WeakMemory::clear() {
   places_.clear();
 }
 
-// The first message is what was there before anything ran, which everybody has seen.
+// The first message is what was there before anything ran, which all threads have seen.
 WeakMemory::Location& WeakMemory::location(const Access& access) {
   auto [at, is_new] = locations_.try_emplace(access.address);
   if (is_new) {

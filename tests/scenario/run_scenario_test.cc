@@ -20,13 +20,13 @@
 //                        `lost`: it has lost the connection to that rank
 //   recovered            the daemon is back from the dead
 //   returned NODE
-//   flap NODE TIMES      it joins and is lost, so often; says nothing of it
+//   flap NODE TIMES      it joins and is lost, so often; prints nothing
 //   away NODE            it leaves its link, and will come back on another
-//   unseen NODE          its link has ended while the daemon did not look
-//   answers NODE [MS]    its kernel does, though it says nothing; MS: how long a round trip takes
+//   unseen NODE          its link has ended unnoticed by the daemon
+//   answers NODE [MS]    its kernel does, though it sends nothing; MS: how long a round trip takes
 //   stood SECONDS        the daemon stood still for so long
-//   wait SECONDS         with a tick at each deadline on the way; says who has been silent too long
-//   show                 the state, and what it waits for
+//   wait SECONDS         with a tick at each deadline on the way; prints the nodes that are too
+//   silent show                 the state, and what it waits for
 
 #include <catch2/catch.hpp>
 #include <filesystem>

@@ -27,8 +27,8 @@ ClusterOptions options_of(std::uint64_t seed) {
   return options;
 }
 
-// However bad it was, once there is peace every agent ends, no rank was started twice, and whoever
-// heard the verdict heard the same one. Returns how often workers were seated anew.
+// However bad it was, once there is peace every agent ends, no rank was started twice, and all
+// nodes that got a verdict got the same one. Returns how often workers were seated anew.
 int run_storm(const ClusterOptions& options, bool preempts = false) {
   const std::uint64_t seed = options.seed;
   Cluster cluster(options);
@@ -397,7 +397,7 @@ void stand_still(Cluster& cluster, std::uint64_t seed) {
   switch (seed % 4) {
     case 0:
       cluster.stop_daemon(a_while);
-      if (a_while > 1500ms) cluster.break_link(host);  // Without a word, and nobody sees it.
+      if (a_while > 1500ms) cluster.break_link(host);  // Unnoticed by the daemon.
       return;
     case 1:
       cluster.stop_agent(host, a_while);

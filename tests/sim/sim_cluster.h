@@ -1,10 +1,11 @@
 #pragma once
-// A whole run in one thread: the real Coordinator and one real Supervisor a host, with simulated
+// A whole run in one thread: the real Coordinator and one real Supervisor per host, with simulated
 // workers, disk, network and clock. Everything that happens follows from the seed.
 //
 // The network promises what TCP does: bytes of one connection arrive in order, or the connection
-// breaks and what was under way is lost. A cut cable delays; it breaks nothing until somebody loses
-// patience. A process that stands still is deaf, but its kernel takes and acknowledges what comes.
+// breaks and what was under way is lost. A cut cable delays; it breaks nothing until a limit of one
+// side is over. A process that stands still is deaf, but its kernel takes and acknowledges what
+// comes.
 
 #include <cstdint>
 #include <deque>
@@ -34,7 +35,8 @@ struct ClusterOptions {
   // Agents know of other daemons, and so leave one that is silent though its kernel answers.
   bool several_daemons = false;
   rendezvous::RunConfig config;
-  // Workers say after a while that they can be seated anew; those of host "h`plain_host`" never do.
+  // Workers report after a while that they can be seated anew; those of host "h`plain_host`" never
+  // do.
   bool elastic = false;
   int plain_host = -1;
   bool quiet = false;    // Steps are short, and nothing fails by itself.
@@ -51,14 +53,14 @@ class Cluster {
   // Until every agent has ended; false if that took longer than `limit`.
   bool run_until_over(Milliseconds limit);
 
-  // Faults, by host name ("h0"). A crash closes the connection; a power cut says nothing.
+  // Faults, by host name ("h0"). A crash closes the connection; a power cut is silent.
   void crash_agent(const std::string& host);
   void power_off(const std::string& host);
   void boot(const std::string& host);
   void cut_cable(const std::string& host);
   void cut_one_way(const std::string& host, bool up);
   void mend_cable(const std::string& host);
-  // `daemon_sees`: else only the next hello tells it that the connection was dead.
+  // `daemon_sees`: else only the next hello shows it that the connection was dead.
   void break_link(const std::string& host, bool daemon_sees = true);
   void fail_worker(const std::string& host);
   void signal_agent(const std::string& host);
@@ -115,7 +117,7 @@ class Cluster {
     bool alive = false;
     bool deaf = false;
     std::uint64_t process = 0;  // Its name.
-    int round = -1;             // Whose seat it holds, or held last; -1: none.
+    int round = -1;             // Of the seat that it holds, or held last; -1: none.
     // Elastic workers only.
     bool ready = false;
     bool left = false;       // It is in no operation of its round any more.
@@ -125,7 +127,7 @@ class Cluster {
     int resumed = -1;       // The last round that it took part in.
     int beginning = 0;      // From which beginning of the training its state stems; 0: it has none.
     bool done = false;      // It has exited with 0.
-    bool returned = false;  // Its work is done: it ends, whatever it is told.
+    bool returned = false;  // Its work is done: it ends, whatever it receives.
     std::optional<TimePoint> begins_since{};  // It has no seat, and is not ready for one.
   };
   struct Host {
@@ -152,10 +154,10 @@ class Cluster {
   struct Link {
     std::string host;
     int life = 0;
-    bool daemon_side = true, agent_side = true;  // Who still believes in it.
-    std::string hello;                           // As the daemon has heard it ...
+    bool daemon_side = true, agent_side = true;  // Which sides take it for alive.
+    std::string hello;                           // As the daemon has received it ...
     std::uint64_t hello_sequence = 0;            // ... and when.
-    // Under way, in order. Nothing: the end, after all that was said before.
+    // Under way, in order. Nothing: the end, after all that was sent before.
     std::deque<std::optional<std::string>> up, down;
     TimePoint up_ready{}, down_ready{};  // No packet overtakes the one before.
     std::vector<TimePoint>
@@ -269,7 +271,7 @@ class Cluster {
   Duration clock_offset_{};
   std::string disk_;
   std::deque<std::string> backlog_;  // Appended, and not on the disk yet.
-  // Made from the daemon's snapshot at some moment, and told all that the daemon is told since.
+  // Made from the daemon's snapshot at some moment, and given all that the daemon receives since.
   std::unique_ptr<rendezvous::Coordinator> twin_;
   std::string sent_;  // By the daemon, since it took what it takes.
   bool disk_full_ = false;

@@ -87,10 +87,10 @@ void Cluster::free_disk() {
   write_backlog();
 }
 
-// A daemon brought back from its snapshot decides, says and records what the other one does.
+// A daemon brought back from its snapshot decides, sends and records what the other one does.
 void Cluster::daemon_takes(LinkId link, const std::optional<std::string>& body) {
   if (!daemon_->idle() || daemon_->stalled() || chance(1)) twin_.reset();
-  // No snapshot says that the daemon has just stood still.
+  // No snapshot contains that the daemon has just stood still.
   const bool awake = now_ - daemon_woke_ > 3s;
   if (!twin_ && daemon_->idle() && !daemon_->stalled() && awake && chance(2)) make_twin(link);
   if (body && body->find("\"hello\"") != std::string::npos) {
@@ -128,12 +128,13 @@ void Cluster::make_twin(LinkId speaking) {
   for (const auto& [sequence, id] : hellos) {
     (void)twin_->on_message(id, links_.at(id).hello, daemon_now());
   }
-  // A hello says nothing new, unless its node has said on the same link that it is about to go.
+  // A hello brings nothing new, unless its node has reported on the same link that it is about to
+  // go.
   if (!twin_->take_records().empty()) twin_.reset();
 }
 
 void Cluster::daemon_does(Gate::Work work) {
-  // Whoever joined while the disk was full may turn out to have come after the end: another run.
+  // Nodes that joined while the disk was full may turn out to have come after the end: another run.
   if (work.records.find("\"begin\":true") != std::string::npos) {
     rounds_.clear();
     final_.reset();

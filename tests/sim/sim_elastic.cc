@@ -33,7 +33,7 @@ bool Cluster::same(const std::string& name, int life, std::size_t local_rank,
   return host.life == life && host.workers[local_rank].process == process;
 }
 
-// What a living worker says on its link.
+// What a living worker sends on its link.
 void Cluster::notify_agent(const std::string& name, std::size_t local_rank, Milliseconds delay,
                            const agent::Event& event) {
   const Host& host = hosts_.at(name);
@@ -171,7 +171,7 @@ void Cluster::fence_workers(const std::string& name, int round) {
   }
 }
 
-// The first to hear of a change tells the others in their next step.
+// The first worker with news of a change notifies the others in their next step.
 void Cluster::announce_change(int round) {
   const auto record = rounds_.find(round);
   if (record == rounds_.end() || std::exchange(record->second.changing, true)) return;

@@ -1,4 +1,5 @@
-// How elastic workers take part in rounds: who has the state of the training, and who ends when.
+// How elastic workers take part in rounds: which have the state of the training, and which end
+// when.
 
 #include <algorithm>
 #include <utility>
@@ -27,7 +28,7 @@ void Cluster::resume_later(int round) {
   after(Milliseconds(1 + random_() % 10), [this, round] { resume(round); });
 }
 
-// Whoever lacks the state of the training receives it; if all do, they begin it.
+// Workers without the state of the training receive it; if all lack it, they begin it.
 void Cluster::resume(int round) {
   const auto record = rounds_.find(round);
   if (record == rounds_.end() || record->second.resumed) return;
@@ -88,8 +89,8 @@ void Cluster::return_workers(int round) {
   }
 }
 
-// A run that has ended well did so in one piece: nobody trained again beside the work of those that
-// had ended before.
+// A run that has ended well did so in one piece: no worker trained again beside the work of those
+// that had ended before.
 void Cluster::check_one_beginning() {
   std::set<int> beginnings;
   for (const auto& [name, host] : hosts_) {

@@ -139,7 +139,7 @@ void ElasticHost::take(Worker& worker, const WorkerMessage& message) {
 }
 
 void ElasticHost::reap(std::size_t at) {
-  receive(*workers_[at]);  // What it said before.
+  receive(*workers_[at]);  // What it sent before.
   const std::unique_ptr<Worker> gone = std::move(workers_[at]);
   workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(at));
   int status = 0;

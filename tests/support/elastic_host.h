@@ -41,7 +41,7 @@ class ElasticHost {
   int planned() const { return planned_; }  // Rounds that ended with LeftRound of all, no fence.
   int deaths() const { return deaths_; }
   int finished() const { return finished_; }
-  std::int64_t repeated() const { return repeated_; }  // The most that one worker has said.
+  std::int64_t repeated() const { return repeated_; }  // The most that one worker has reported.
   std::int64_t repeated_planned() const { return repeated_planned_; }  // After planned changes.
   const std::string& trace() const { return trace_; }
 

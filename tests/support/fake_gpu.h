@@ -8,7 +8,7 @@ namespace ddprun::test {
 
 class FakeGpu {
  public:
-  // What the fakes are told: see tests/fakes/fake_cuda.cc and fake_nccl.cc.
+  // The faults of the fakes: see tests/fakes/fake_cuda.cc and fake_nccl.cc.
   explicit FakeGpu(const std::string& nccl = "", const std::string& cuda = "") {
     const std::string folder = DDPRUN_FAKES;
     set("DDPRUN_CUDART_LIB", folder + "/libfake_cudart.so");

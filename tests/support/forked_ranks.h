@@ -49,7 +49,8 @@ struct Report {
 
 class ForkedRanks {
  public:
-  // `body` runs in each child; `ready` lets the child tell the parent that it has come to a point.
+  // `body` runs in each child; `ready` lets the child notify the parent that it has come to a
+  // point.
   using Body = std::function<void(ProcessGroup& group, const std::function<void()>& ready)>;
 
   // Runs in each child, too: may set its environment.

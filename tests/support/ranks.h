@@ -37,7 +37,7 @@ struct Ranks {
   std::string backend = "auto";
   std::chrono::milliseconds op_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds init_timeout = std::chrono::seconds(60);
-  // By rank: where it says it is. Empty: all on this machine, or for "cpu" on two hosts.
+  // By rank: the host that it reports. Empty: all on this machine, or for "cpu" on two hosts.
   std::vector<std::string> hosts = {};
 
   InitOptions options(const std::string& store, int rank) const {

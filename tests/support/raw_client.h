@@ -1,5 +1,6 @@
 #pragma once
-// A TCP connection to this machine that sends and receives exactly what a test says, without Asio.
+// A TCP connection to this machine that sends and receives exactly what a test gives it, without
+// Asio.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -10,7 +10,7 @@ namespace ddprun::test {
 
 constexpr uid_t kSomeUser = 54'321;  // Need not exist.
 
-// Says why a test case ends early.
+// Prints why a test case ends early.
 inline void skip(const char* why) { WARN(why); }
 
 class AsUser {

@@ -1,5 +1,5 @@
-// Serves a store as rank 0 does where nobody else hosts one, until standard input ends; says the
-// port on standard output. For interop tests, as store_serve, which serves the agent's.
+// Serves a store as rank 0 does if no other process hosts one, until standard input ends; prints
+// the port. For interop tests, as store_serve, which serves the agent's.
 
 #include <cstdio>
 #include <iostream>

@@ -1,5 +1,5 @@
-// Serves a store on a loopback port until standard input ends; says the port on standard output.
-// For interop tests, which talk to it with PyTorch's own client.
+// Serves a store on a loopback port until standard input ends; prints the port. For interop tests,
+// which talk to it with PyTorch's own client.
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdio>

@@ -21,10 +21,10 @@ class Layers {
   // `text` is the content of a layers.txt.
   explicit Layers(const std::string& text);
 
-  // The room whose folder holds `path`, which is relative to the source root; "" if there is none.
+  // The room with the folder that holds `path`, relative to the source root; "" if there is none.
   std::string room_of(const std::string& path) const;
 
-  // A file whose opening comment says "Pure." is held to that where its room is not pure. With a
+  // A file with "Pure." in its opening comment is held to that even if its room is not pure. With a
   // header goes the .cc file of its name, and those named <name>_*.cc that have no header.
   void note(const std::string& path, const std::string& text);
 

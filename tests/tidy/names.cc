@@ -126,7 +126,7 @@ std::vector<std::string> complaints_about_namesakes(
     for (const auto& [type, path] : types) {
       const std::size_t colons = type.rfind("::");
       const bool is_part = colons != std::string::npos && types.contains(type.substr(0, colons));
-      if (is_part) continue;  // One says of what: ProcessGroup::Impl.
+      if (is_part) continue;  // The name has its owner: ProcessGroup::Impl.
       const auto [known, is_new] = first.try_emplace(last_name(type), type);
       if (is_new) continue;
       complaints.insert(path + ": " + type + " has the name of " + known->second);

@@ -164,9 +164,9 @@ std::vector<std::string> complaints_about_rooms(const Layers& layers, const fs::
   return complaints;
 }
 
-// Headers of the product that share a file's name: whoever opens one by its name finds two. A
-// public header may be the counterpart of an inner one, and one of the libtorch adapter that of the
-// neutral one which it wraps.
+// Headers of the product that share a file's name: a search for one of them by its name finds two.
+// A public header may be the counterpart of an inner one, and one of the libtorch adapter that of
+// the neutral one which it wraps.
 std::vector<std::string> complaints_about_twins(const std::map<std::string, std::string>& files) {
   const std::set<std::string> allowed = {"error.h"};
   std::vector<std::string> complaints;

@@ -27,8 +27,8 @@ std::vector<std::string> types_in(const std::string& text);
 // both. `linked`: texts by path, of files that may be linked into one program.
 std::vector<std::string> complaints_about_doubles(const std::map<std::string, std::string>& linked);
 
-// Types of one program that share their last name, in whatever namespaces and files: whoever knows
-// one takes the other for it. The libtorch adapter may wrap a neutral type under its name.
+// Types of one program that share their last name, in whatever namespaces and files: a reader who
+// knows one takes the other for it. The libtorch adapter may wrap a neutral type under its name.
 std::vector<std::string> complaints_about_namesakes(
     const std::map<std::string, std::string>& files);
 

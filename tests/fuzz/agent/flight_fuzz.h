@@ -5,7 +5,7 @@
 namespace ddprun::fuzz {
 
 // Reads `data`, and each half of it, as what workers answer about their flight recorder; aborts if
-// what is said about them would not be one printable line.
+// the text about them would not be one printable line.
 void fuzz_flight(const std::uint8_t* data, std::size_t size);
 
 }  // namespace ddprun::fuzz

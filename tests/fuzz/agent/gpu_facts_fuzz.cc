@@ -1,4 +1,4 @@
-// What ranks tell each other through the store before they call NCCL, under any bytes.
+// What ranks exchange through the store before they call NCCL, under any bytes.
 
 #include "tests/fuzz/agent/gpu_facts_fuzz.h"
 
@@ -17,7 +17,7 @@ void fuzz_gpu_facts(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (const auto facts = decode_gpu_facts(text)) {
     DDPRUN_ASSERT(decode_gpu_facts(worker_sdk::encode(*facts)) == *facts);
-    // Beside an ordinary rank it is refused or taken, and who is blamed exists.
+    // Beside an ordinary rank it is refused or taken, and the blamed rank exists.
     const GpuFacts usual{.error = "", .nccl_version = 22809, .device = 0, .bus_id = "0000:01:00.0"};
     const std::vector<std::string> hosts{"a", "a", "b"};
     const auto wrong = worker_sdk::objection({usual, *facts, usual}, hosts, hosts);

@@ -1,6 +1,6 @@
 // What workers and the kernel leave behind, under any bytes: error files, last lines, C++ names,
 // the counters of cgroups; and what is made of lines for JSON and for terminals. The first byte
-// says which.
+// chooses.
 
 #include "tests/fuzz/agent/words_fuzz.h"
 
@@ -26,7 +26,7 @@ bool is_utf8(const std::string& text) {
   return json::parse(kept) == text;
 }
 
-// What is cut stays text, says what the file said, and is no longer than a verdict can bear.
+// A cut text stays text of the file, and is no longer than a verdict can bear.
 void check_error_file(const std::string& text) {
   const std::string message = agent::error_file_message(text);
   const std::string words = agent::error_file_text(text);
@@ -38,8 +38,8 @@ void check_error_file(const std::string& text) {
   DDPRUN_ASSERT(words.size() <= kMessageMax + kStackMax + 1);
 }
 
-// A rank is only blamed by its number; and whatever a worker said, its verdict is a fault that has
-// a word, and a file that is JSON in UTF-8.
+// A rank is only blamed by its number; and whatever a worker printed, its verdict is a fault with a
+// name, and a file that is JSON in UTF-8.
 void check_death(const std::string& text) {
   WorkerDeath death;
   death.exit_code = 1;

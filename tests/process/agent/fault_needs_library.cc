@@ -1,3 +1,3 @@
-// A program whose shared library is not where the loader looks for it, for fault_campaign.py.
+// A program with a shared library that the loader does not find, for fault_campaign.py.
 int fault_library();
 int main() { return fault_library(); }

@@ -180,7 +180,7 @@ const std::map<std::string, std::function<void()>> kFaults = {
     {"hang_in_exit", [] { std::atexit(hang), std::exit(0); }},
 };
 
-// noexcept: what nobody catches ends the program here.
+// noexcept: an uncaught exception ends the program here.
 void fail() noexcept { kFaults.at(variable("FAULT"))(); }
 
 void step_in_lockstep() {
@@ -195,7 +195,7 @@ void step_in_lockstep() {
   }
 }
 
-// Dies of the culprit's death, as soon as that can be seen, and says nothing.
+// Dies of the culprit's death, as soon as that can be seen, and prints nothing.
 [[noreturn]] void watch() {
   const std::string path = variable("D") + "/culprit";
   int pid = 0;

@@ -165,7 +165,7 @@ TEST_CASE("Output: a reader that stands still stops no worker, and every dropped
   for (int rank = 0; rank < kWorkers; ++rank) {
     stage.spawn(rank, {"lines", std::to_string(kLines), "100", std::to_string(rank)});
   }
-  REQUIRE(stage.run(kWorkers));  // Nobody has read a byte yet.
+  REQUIRE(stage.run(kWorkers));  // No byte has been read yet.
   CHECK((stage.exits[0].exit_code == 0 && stage.exits[1].exit_code == 0));
   const std::uint64_t dropped = stage.output->dropped();
   CHECK(dropped > 100'000);
@@ -324,7 +324,7 @@ TEST_CASE("Output: the shared description of standard output stays blocking", "[
   CHECK(::read(pipe.reading.get(), block, sizeof block) == 17);
 }
 
-// Standard output and error into two files, so that they can be told apart.
+// Standard output and error into two files, so that they can be distinguished.
 struct Split {
   fs::path folder = fs::temp_directory_path() / ("output_test_" + random_hex(8));
   UniqueFd out, err;
@@ -363,7 +363,7 @@ TEST_CASE("Output: a worker with another seat is shown as its new rank, in its o
   print("before\n");
   output.seated(1, 2);
   print("after\n");
-  output.seated(7, 2);  // Nobody is there.
+  output.seated(7, 2);  // No worker is there.
   ends = {};
   output.exited(1);
   output.drain(1);

@@ -57,7 +57,7 @@ struct Stage {
     return host.spawn_soon(std::move(spec), std::move(ends));
   }
 
-  // Until one worker has said so.
+  // Until one worker has reported it.
   void wait_ready(int workers = 1) {
     char line[6];
     for (int i = 0; i < workers; ++i) {
@@ -195,7 +195,7 @@ TEST_CASE("ProcessHost: workers are born in a cgroup of ours, and all of it goes
     CHECK(stage.exits[0].signal == SIGKILL);
     stage.host.kill_strays();
     CHECK(stage.mark.carriers().empty());
-    // A round later, after one whose leftovers had to be killed.
+    // A round later, after one with leftovers that had to be killed.
     stage.spawn(1, {"leave_family", "0"});
     stage.wait_ready();
     REQUIRE(stage.run_until_all_ended());

@@ -25,7 +25,7 @@ class Mark {
   // Those that have `word` among their arguments.
   std::vector<int> carriers_running(const std::string& word) const;
   // Within 10 s: on a loaded machine the kernel alone may need that to take a killed process's
-  // memory apart. Nobody else would end what tests start so soon.
+  // memory apart. Nothing else would end what tests start so soon.
   bool all_gone() const;
 
  private:
@@ -57,7 +57,7 @@ class TestProcess {
   bool wait_for_output(const std::string& text, int count);
   // Its exit code, 128 + n for signal n; -1 if it does not end within `limit`.
   int wait(std::chrono::milliseconds limit = std::chrono::seconds(20));
-  // Everything that is still to come, for at most 20 s, until nobody holds the pipe any more.
+  // Everything that is still to come, for at most 20 s, until no process holds the pipe any more.
   void read_rest();
 
  private:
@@ -69,14 +69,14 @@ class TestProcess {
   std::string output_;
 };
 
-// What /proc says; 0 and empty if the process is gone.
+// From /proc; 0 and empty if the process is gone.
 int parent_of(int pid);
 std::string program_of(int pid);  // The file it executes, without the folder.
 
 // How many descriptors this process has open.
 int open_descriptors();
 
-// Dead children of this process that nobody has reaped.
+// Dead children of this process that are not reaped.
 int zombies();
 
 }  // namespace ddprun::test

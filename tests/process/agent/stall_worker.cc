@@ -2,7 +2,7 @@
 // then <rank> stays somewhere for ever, and the others go on as far as they can.
 //   loop    computes outside of every collective       evaluate  waits in a phase that it named
 //   stop    is stopped                                 never     sleeps instead of the collective
-//   none    nobody does
+//   none    no rank does
 
 #include <ddprun/process_group.h>
 #include <unistd.h>

@@ -63,8 +63,7 @@ void ignore_everything() {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
 }
 
-// A grandchild that nobody in its line waits for. The child between is dead on return, and not
-// reaped.
+// A grandchild that no ancestor waits for. The child between is dead on return, and not reaped.
 void double_fork(void (*body)()) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -78,7 +77,7 @@ void double_fork(void (*body)()) {
   if (::waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOWAIT) != 0) std::_Exit(99);
 }
 
-int family_pipe[2];  // Each member says one byte there once it is what it is to be.
+int family_pipe[2];  // Each member writes one byte there once it is ready.
 
 [[noreturn]] void live_in_own_session() {
   ignore_everything();

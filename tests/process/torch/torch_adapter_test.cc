@@ -351,7 +351,7 @@ TEST_CASE("Adapter: tensors that cannot be communicated are refused") {
   CHECK_THROWS_WITH(ddprun::torch::buffer(torch::zeros({2, 3}).t()), Contains("not contiguous"));
 }
 
-// A tensor that says it is a GPU's, without one.
+// A tensor that claims to be a GPU's, without one.
 torch::Tensor on_gpu(c10::DeviceIndex index) {
   return at::detail::make_tensor<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                                   caffe2::TypeMeta::Make<float>(),

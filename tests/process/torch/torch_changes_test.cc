@@ -255,7 +255,7 @@ TEST_CASE("Adapter changes: a pass that one rank cannot end is cancelled, and al
         try {
           auto out = ddp(input(group));
           if (fails && in_forward) throw std::logic_error("before the pass");
-          if (fails) {  // Behind the last layer's bias, whose bucket is on its way by then.
+          if (fails) {  // Behind the last layer's bias: its bucket is on its way by then.
             const auto hidden = model[0]->as<torch::nn::Linear>()->forward(input(group));
             hidden.register_hook([](const torch::Tensor& g) {
               throw std::logic_error("in the middle");

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::int64_t kSamples = 50, kFeatures = 6;
 
-// With everything that may depend on who computes what: batch statistics, random numbers, a weight
-// that no shard or only some use, buffers that are constant, counted or averaged.
+// With everything that may depend on which rank computes what: batch statistics, random numbers, a
+// weight that no shard or only some use, buffers that are constant, counted or averaged.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     torch::manual_seed(3);

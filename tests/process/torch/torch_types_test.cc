@@ -106,7 +106,7 @@ TEST_CASE("Torch types: what NCCL lacks is reduced in a type that it has, and co
   const at::Tensor z = at::complex(at::ones({3}), at::arange(3, at::kFloat));
   CHECK(at::equal(on_nccl(z, 3 * z, ReduceOp::sum), 4 * z));
   CHECK(at::equal(on_nccl(z, 3 * z, ReduceOp::avg), 2 * z));
-  CHECK_FALSE(on_nccl(z, z, ReduceOp::prod).defined());  // The group says so.
+  CHECK_FALSE(on_nccl(z, z, ReduceOp::prod).defined());  // The group refuses it.
 }
 
 TEST_CASE("Torch types: a tensor for each rank, of unequal shapes") {

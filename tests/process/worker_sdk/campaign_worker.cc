@@ -6,7 +6,7 @@
 //   .result    "<steps> <hash of all kept state>", at its end
 //
 // STEP_MS is the length of a step's computation; STEPS a number of steps to make instead of waiting
-// for STOP; SUMS=f32 makes sums whose bits depend on the ranks.
+// for STOP; SUMS=f32 makes sums with bits that depend on the ranks.
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
-// A worker for system tests: joins as its environment says, tries collectives, and tells on which
-// backend: "rank 2 of 4 on cpu: right".
+// A worker for system tests: joins by its environment, tries collectives, and prints the backend:
+// "rank 2 of 4 on cpu: right".
 //
 // collectives_worker FILE: reduces until something ends that, writes FILE.RANK when it has begun,
-// outlives SIGTERM, and says what it threw.
+// outlives SIGTERM, and prints what it threw.
 
 #include <signal.h>
 

@@ -82,7 +82,7 @@ int recurse(int depth) {
   return depth < 0 ? 0 : recurse(depth + 1) + block[0];
 }
 
-// noexcept: where nobody catches it, and not a frame of Catch that would.
+// noexcept: not caught here, and not by a frame of Catch either.
 void throw_out(const std::function<void()>& thrower) noexcept { thrower(); }
 
 TEST_CASE("Crash report: an exception nobody catches is named with its words", "[crash]") {
@@ -90,7 +90,7 @@ TEST_CASE("Crash report: an exception nobody catches is named with its words", "
       crash([] { throw_out([] { throw std::runtime_error("loss is \"NaN\"\nat step 3"); }); });
   CHECK(signal_of(seen) == SIGABRT);
   CHECK(has(seen.output, "ddprun: rank 3: uncaught std::runtime_error: loss is \"NaN\""));
-  CHECK(has(seen.output, "terminate called after throwing"));  // libstdc++ has its say too.
+  CHECK(has(seen.output, "terminate called after throwing"));  // libstdc++ prints its text, too.
   CHECK(has(seen.error_file,
             R"("message": "uncaught std::runtime_error: loss is \"NaN\"\nat step 3")"));
   CHECK(has(seen.error_file, R"("cpp_callstack": ")"));

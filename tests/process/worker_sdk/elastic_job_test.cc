@@ -1,5 +1,5 @@
-// A job whose workers die and are replaced, at every point that a job passes: what comes out is
-// what a quiet run gives, and every sample is in exactly one committed step.
+// Workers of a job die and are replaced, at every point that a job passes: what comes out is what a
+// quiet run gives, and every sample is in exactly one committed step.
 
 #include "tests/process/worker_sdk/elastic_run.h"
 

@@ -84,7 +84,7 @@ struct Outcome {
   TemporaryDirectory folder, lost_folder;
   ElasticHost host;
   std::string problem, any_result;
-  std::string lost;  // What workers have said of sharded state that was lost.
+  std::string lost;  // What workers have printed of sharded state that was lost.
   int results = 0;
 };
 

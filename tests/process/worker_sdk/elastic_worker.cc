@@ -1,7 +1,7 @@
-// A worker of an elastic job, which ends itself where it is asked to: DIE="reduced:3" is at the
-// third time that it has reduced; with ":throw" behind it, an error is thrown instead. Its sums are
-// of whole numbers, so that they do not depend on who has computed what; at the end it writes all
-// that has become of its state to RESULT.
+// A worker of an elastic job, which ends itself where DIE names it: DIE="reduced:3" is at the third
+// time that it has reduced; with ":throw" behind it, an error is thrown instead. Its sums are of
+// whole numbers, so that they do not depend on which rank has computed what; at the end it writes
+// all that has become of its state to RESULT.
 
 #include <signal.h>
 #include <unistd.h>

@@ -159,7 +159,7 @@ TEST_CASE("Group life: a rank 0 that lives on may host one job of fresh workers 
     int status = -1;
     return ::waitpid(pid, &status, 0) == pid && status == 0;
   };
-  int ends[2];  // Through which rank 0 says that the store of the job before is gone.
+  int ends[2];  // Through which rank 0 reports that the store of the job before is gone.
   REQUIRE(::pipe(ends) == 0);
   const pid_t host = in_child([&] {
     bool well = true;

@@ -18,12 +18,12 @@ using worker_sdk::StoreHost;
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// A port at which nobody listens, as far as one can know.
+// A port at which probably no process listens.
 std::uint16_t unused_port() {
   return StoreHost("127.0.0.1", 0, worker_sdk::Clock::now() + 10s).port();
 }
 
-// The agent's store, in a process of its own: who forks ranks must not have threads.
+// The agent's store, in a process of its own: a process that forks ranks must not have threads.
 class AgentStore {
  public:
   AgentStore() {
@@ -171,7 +171,8 @@ TEST_CASE("Joining: a worker that dies while all join is named by the others", "
   }
 }
 
-// A rank that the test plays: it says all that a rank says while it joins, and its process is gone.
+// A rank that the test plays: it sends all that a rank sends while it joins, and its process is
+// gone.
 class PlayedRank {
  public:
   PlayedRank(const std::string& store, int rank, const std::string& host, const char* backend)

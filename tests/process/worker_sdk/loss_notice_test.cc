@@ -1,5 +1,5 @@
-// What the agent says of a lost rank ends the operations of all others, whatever they wait for:
-// here the lost rank is stopped, so that no connection ends, and deadlines are far away.
+// The agent's notice of a lost rank ends the operations of all others, whatever they wait for: here
+// the lost rank is stopped, so that no connection ends, and deadlines are far away.
 
 #include <catch2/catch.hpp>
 #include <fstream>

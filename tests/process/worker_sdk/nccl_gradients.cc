@@ -1,8 +1,7 @@
 // DistributedDataParallel on the backend nccl against a computation on the host: gpu/run.sh runs it
-// on a GPU, system/nccl_test.py on the fakes, both under ddprun.
-//   nccl_gradients [STEPS]
-// Every rank knows every rank's gradients, from a seed, so each can tell the average by itself.
-// Also required: that all ranks have the same bits. In a stream, with each comm hook, and as a CUDA
+// on a GPU, system/nccl_test.py on the fakes, both under ddprun. nccl_gradients [STEPS] Every rank
+// knows every rank's gradients, from a seed, so each can compute the average by itself. Also
+// required: that all ranks have the same bits. In a stream, with each comm hook, and as a CUDA
 // graph, which the fakes' CUDA lacks.
 
 #include <dlfcn.h>

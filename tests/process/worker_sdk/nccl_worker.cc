@@ -1,10 +1,9 @@
 // A worker of the backend nccl that does not mind SIGTERM. system/nccl_test.py runs it on the
-// fakes, gpu/run.sh on a GPU, and both look what the others are told when rank 1 is gone.
-//   nccl_worker STEP HOW [SECONDS [AFTER]]
-// SECONDS: the deadline of an operation. HOW: what rank 1 does at that step: "die", "stop", or
-// "orphan": it leaves its connections to a child and dies. In the next round it does nothing, and
-// all is well. AFTER: the others go on in a smaller group, of NCCL's own ("shrink") or joined anew
-// ("anew"), and sum up there.
+// fakes, gpu/run.sh on a GPU, and both check the others' errors when rank 1 is gone. nccl_worker
+// STEP HOW [SECONDS [AFTER]] SECONDS: the deadline of an operation. HOW: what rank 1 does at that
+// step: "die", "stop", or "orphan": it leaves its connections to a child and dies. In the next
+// round it does nothing, and all is well. AFTER: the others go on in a smaller group, of NCCL's own
+// ("shrink") or joined anew ("anew"), and sum up there.
 
 #include <signal.h>
 #include <unistd.h>
@@ -26,7 +25,7 @@ long long ms_since(Clock::time_point start) {
 
 void fall_out(std::string_view how) {
   if (how == "stop") ::raise(SIGSTOP);
-  // Nobody's connection ends while the child has it, too.
+  // No connection ends while the child has it, too.
   if (how == "orphan" && ::fork() == 0) {
     for (;;) ::pause();
   }

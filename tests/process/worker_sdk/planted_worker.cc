@@ -1,8 +1,8 @@
-// A worker whose time is planted, for tests/failures/ledger_test.py and bench/ledger:
-//   planted_worker startup=MS steps=N outside=MS forward=MS backward=MS late=RANK:MS
+// A worker with planted times, for tests/failures/ledger_test.py and bench/ledger: planted_worker
+// startup=MS steps=N outside=MS forward=MS backward=MS late=RANK:MS
 //                  save=EVERY:MS state=FILE fail=RANK:STEP stall=RANK:STEP:MS load=RANK:EVERY:MS
 //                  truth=FOLDER
-// It sleeps where it says; `load` is a slow loader, before every so many steps. With `state` it
+// It sleeps at these points; `load` is a slow loader, before every so many steps. With `state` it
 // goes on from the last step that was saved; `fail` kills itself in the first start only. With
 // `truth` each process writes what it did and when, by its own clock, to FOLDER/RANK.START: lines
 // "what step from_ns until_ns".
@@ -33,7 +33,7 @@ long long now_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-// What was done and when; kept by nobody unless a folder is given.
+// What was done and when; only kept if a folder is given.
 class Truth {
  public:
   void open(const std::string& folder, int rank, int start) {

@@ -1,5 +1,5 @@
-// Kills one rank after the other at moments of chance, and looks whether every survivor is told
-// who it was, how soon, and whether anything is left in /dev/shm.
+// Kills one rank after the other at moments of chance, and checks whether every survivor learns
+// which rank it was, how soon, and whether anything is left in /dev/shm.
 //
 //   random_kills [kills] [seed]
 //
@@ -22,7 +22,7 @@ using test::Report;
 using test::shared_memory_files;
 
 constexpr int kRanks = 4;
-constexpr int kStepsMax = 40;  // Rounds of operations before the victim says that it is ready.
+constexpr int kStepsMax = 40;  // Rounds of operations before the victim reports that it is ready.
 
 // Everything that has a middle, for ever.
 void work(ProcessGroup& group, int steps, const std::function<void()>& ready) {
@@ -66,7 +66,7 @@ void kill_one(const Ranks& world, int victim, int steps, Tally& tally) {
     work(group, group.rank() == victim ? steps : -1, ready);
   });
   ++tally.kills;
-  // Some in the middle of joining: what the others say then is told by joining_test.
+  // Some in the middle of joining: joining_test checks the others' messages then.
   if (steps == 0) return ranks.signal(victim, SIGKILL);
   if (!ranks.wait_ready(victim)) {
     ++tally.wrong;

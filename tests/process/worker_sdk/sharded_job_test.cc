@@ -1,5 +1,5 @@
-// A job with sharded state whose workers die: what comes out is what a quiet run gives, and state
-// is lost only with the rank that had it and the one that kept its copy.
+// Workers of a job with sharded state die: what comes out is what a quiet run gives, and state is
+// lost only with the rank that had it and the one that kept its copy.
 
 #include "tests/process/worker_sdk/elastic_run.h"
 

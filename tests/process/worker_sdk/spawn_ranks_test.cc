@@ -88,7 +88,7 @@ TEST_CASE("Spawn: the ranks have no part in the link of the worker that spawned 
   ::unsetenv("DDPRUN_WORKER_LINK");
   CHECK((error ? error->what() : std::string("all well")) == "all well");
   char byte = 0;
-  CHECK(::recv(ends[0], &byte, 1, MSG_DONTWAIT) < 0);  // Nobody has said anything.
+  CHECK(::recv(ends[0], &byte, 1, MSG_DONTWAIT) < 0);  // Nothing was sent.
   ::close(ends[0]), ::close(ends[1]);
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("Spawn: who only lost a peer is not the first one to fail, though it e
   const auto alone = failure(2, [](int rank) {
     if (rank == 0) throw Error(ErrorKind::peer_lost, {}, "a lament");
   });
-  REQUIRE(alone);  // Nobody else has a better reason.
+  REQUIRE(alone);  // No other rank has a better reason.
   CHECK_THAT(alone->what(), Contains("rank 0 failed: a lament"));
 }
 

@@ -92,7 +92,7 @@ TEST_CASE("StoreHost: without descriptors it pauses between attempts, and serves
   client->set("before", "1");
   const UniqueFd late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const bool short_of_them = shortage.begin(static_cast<rlim_t>(late.get()) + 1);
-  const bool waits = connect_to(late.get(), shortage.host->port());  // Nobody can take this one.
+  const bool waits = connect_to(late.get(), shortage.host->port());  // It cannot be taken.
   const bool naps = shortage.naps->grow_by(5);
   client->set("meanwhile", "2");
   const std::string served = client->get("meanwhile", 50s);

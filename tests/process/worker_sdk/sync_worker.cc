@@ -1,6 +1,6 @@
 // A worker of tests/system/operations_test.py: sync_worker <steps> <late rank> <ms>. All ranks
 // synchronise the gradients of a small model; one of them takes <ms> longer for its forward pass.
-// Says what its own sync timer counted.
+// Prints what its own sync timer counted.
 
 #include <ddprun/distributed_data_parallel.h>
 #include <ddprun/process_group.h>

@@ -1,5 +1,5 @@
 // Ranks as processes that are killed, stopped or leave in the middle of a collective: the survivors
-// must be told who it was, in time, and nothing may be left behind.
+// must learn in time which rank it was, and nothing may be left behind.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -59,7 +59,7 @@ TEST_CASE("Worker death: survivors of a SIGKILL in mid-collective are told who d
 TEST_CASE("Worker death: a stopped rank is named at the deadline", "[death]") {
   for (const char* backend : {"shm", "gloo", "cpu"}) {
     INFO(backend);
-    // Far more than an all_reduce takes on a busy machine: only who is stopped may be late.
+    // Far more than an all_reduce takes on a busy machine: only a stopped rank may be late.
     ForkedRanks ranks({.world_size = 4, .backend = backend, .op_timeout = 5s}, reduce_for_ever);
     for (int r = 0; r < 4; ++r) REQUIRE(ranks.wait_ready(r));
     ranks.signal(1, SIGSTOP);
@@ -71,10 +71,10 @@ TEST_CASE("Worker death: a stopped rank is named at the deadline", "[death]") {
       CHECK(report.threw);
       CHECK(report.kind == ErrorKind::timed_out);
       CHECK(report.peer == 1);
-      // The second one may be told by the first, a little before its own deadline.
+      // The second one may be notified by the first, a little before its own deadline.
       CHECK(report.waited > 500ms);
     }
-    CHECK(longest >= 5s);  // Nobody gave up before its deadline.
+    CHECK(longest >= 5s);  // No rank gave up before its deadline.
   }
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("Worker death: a receiver is told that its sender died", "[death]") {
   }
 }
 
-// The receiver stops itself once it has said that it waits for the message, so that the sender
+// The receiver stops itself once it has reported that it waits for the message, so that the sender
 // fills what is between them and waits for the rest.
 TEST_CASE("Worker death: the end of a receiver in the middle of a message frees the sender",
           "[death]") {

@@ -16,7 +16,7 @@ worker_link::Resumed resumed(std::int64_t step, std::int64_t repeated, std::int6
 TEST_CASE("Change cost: one line for all workers of the node, of the worst of each", "[change]") {
   ChangeCost cost({0, 2});
   CHECK(!cost.resumed(0, resumed(7, 1, 900'000), 4));
-  CHECK(!cost.resumed(0, resumed(9, 9, 9'000'000), 4));  // It has told.
+  CHECK(!cost.resumed(0, resumed(9, 9, 9'000'000), 4));  // It has reported already.
   CHECK(!cost.resumed(1, resumed(9, 9, 9'000'000), 4));  // It had no seat when the round began.
   CHECK(cost.resumed(2, resumed(6, 3, 40'000), 4) ==
         "2 of 4 workers continue at step 7 after 900 ms; 3 steps run again");

@@ -43,7 +43,7 @@ TEST_CASE("Fault: Python's last exception says what it was", "[fault]") {
         "peer_lost");
   CHECK(fault(1, 0, "  File \"x.py\", line 1\n    def\n       ^\nSyntaxError: invalid syntax") ==
         "syntax_error");
-  // What was said before, and survived, does not count.
+  // What was printed before, and survived, does not count.
   CHECK(
       fault(1, 0, std::string("ImportError: no flash, slow path\n") + kPython + "KeyError: 'a'") ==
       "exception");
@@ -142,12 +142,12 @@ TEST_CASE("Fault: the page says why a collective failed, whatever the program ma
   CHECK(with(Fault::kPeerLost, ProgressPage::kPeerLost) == "peer_lost");
   CHECK(with(Fault::kExit, ProgressPage::kNone) == "exit");
   CHECK(with(Fault::kExit, ProgressPage::kOther) == "exit");
-  // Its own end says more.
+  // Its own end explains more.
   CHECK(with(Fault::kOutOfMemory, ProgressPage::kPeerLost) == "out_of_memory");
   CHECK(with(Fault::kCrash, ProgressPage::kPeerLost) == "crash");
   CHECK(with(Fault::kException, ProgressPage::kAborted) == "exception");
   CHECK(with(Fault::kExit, ProgressPage::kAborted) == "aborted");
-  // What ended well has lost nobody, but may have aborted the others.
+  // A worker that ended well has lost no peer, but may have aborted the others.
   CHECK(with(Fault::kUnknown, ProgressPage::kPeerLost, 0) == "unknown");
   CHECK(with(Fault::kUnknown, ProgressPage::kAborted, 0) == "aborted");
 }

@@ -69,7 +69,7 @@ TEST_CASE("Flight record: a rank that has ended left its last call behind", "[fl
   CHECK(flight_text({{0, failed}, {1, at("train.py:27 in pause", {kSumOf20})}}) ==
         "PyTorch's flight recorder: rank 0 ended in all_reduce #21 at train.py:55 in step; rank 1 "
         "has not reached it: its last is all_reduce #20, and it is at train.py:27 in pause");
-  failed.ended = false;  // It has left the call in which it was: nobody waits.
+  failed.ended = false;  // It has left the call in which it was: no rank waits.
   CHECK(flight_text({{0, failed}, {1, at("", {kSumOf20})}}) == "rank 0 is at train.py:55 in step");
 }
 

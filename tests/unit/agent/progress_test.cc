@@ -199,7 +199,7 @@ TEST_CASE("Progress: what the sync timers of all groups of a worker count comes 
   CHECK(file.sync() == some);
   second.count({.sums = {{"steps", 2}, {"busbw", 7}}, .late = {{"forward_ns", 5}}});
   some.sums["steps"] += 2;
-  some.sums["busbw"] = 7;  // Nobody adds up bandwidths.
+  some.sums["busbw"] = 7;  // Bandwidths are not added up.
   some.late["forward_ns"] += 5;
   CHECK(file.sync() == some);
   CHECK(file.fate().steps == 102);

@@ -122,7 +122,7 @@ TEST_CASE("PyTorch's words: a kernel on a GPU failed", "[fault]") {
         "gpu_access");
   CHECK(python("RuntimeError: CUDA error: misaligned address" + rest) == "gpu_access");
   CHECK(python("RuntimeError: CUDA error: unspecified launch failure" + rest) == "gpu_access");
-  // From the watchdog's thread, whose stack is longer than what is quoted.
+  // From the watchdog's thread: its stack is longer than what is quoted.
   const std::string watchdog =
       "[rank2]:[E1127 01:30:31.1 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 2] "
       "Process group watchdog thread terminated with exception: CUDA error: an illegal memory "

@@ -9,7 +9,7 @@ namespace {
 using namespace std::chrono_literals;
 using Lines = std::vector<std::string>;
 
-// Workers that report, and somebody who looks every 15 s.
+// Workers that report, and a check every 15 s.
 struct Node {
   StallWatch watch{StallOptions{}};
   TimePoint now{1h};
@@ -142,7 +142,7 @@ TEST_CASE("Stall: workers that report nothing, or nothing any more, are never st
   node.samples[0].reports = false;
   node.at(1, "", false, 5);
   REQUIRE(node.watch_for(10min).size() == 1);
-  node.samples[1].reports = false;  // It has left its group, and saves a file, say.
+  node.samples[1].reports = false;  // It has left its group, perhaps to save a file.
   CHECK(node.check() == Lines{"1 no longer reports, after 195 s"});
   CHECK(node.watch_for(24h).empty());
 }
@@ -158,7 +158,7 @@ class Training {
     every_ = 10 + random_() % 200;
   }
 
-  // Runs for a while; what was said. From `stuck_at` on the worker 0 stays where it is.
+  // Runs for a while; returns what was reported. From `stuck_at` on the worker 0 stays where it is.
   Lines run(Duration time, Duration stuck_at = Duration::max(),
             Duration* reported_after = nullptr) {
     const TimePoint begin = node_.now;

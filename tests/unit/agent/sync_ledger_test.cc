@@ -22,7 +22,7 @@ TEST_CASE("Sync ledger: each step is told once, of all workers together", "[sync
   ledger.see(1, 9, steps(7));
   REQUIRE(ledger.unreported());
   CHECK(*ledger.unreported() == SyncIncrease{.sums = {{"steps", 12}, {"exposed_ns", 120}}});
-  ledger.see(0, 8, steps(6));  // Nobody was told yet.
+  ledger.see(0, 8, steps(6));  // Not reported yet.
   CHECK(ledger.unreported()->sums["steps"] == 13);
   ledger.mark_reported();
   CHECK_FALSE(ledger.unreported());

@@ -17,7 +17,7 @@ std::string long_text(std::size_t bytes) {
   return text;
 }
 
-// The first byte says what the rest is: see words_fuzz.cc.
+// The first byte chooses what the rest is: see words_fuzz.cc.
 std::string error_file(const std::string& message) {
   std::string bytes(1, '\0');
   bytes += R"({"message": )";

@@ -65,7 +65,7 @@ using Trace = std::vector<std::string>;
 
 wl::Change change_of(int round) { return {.round = round, .why = std::string(1000, 'x')}; }
 
-// So many a link holds that nobody reads.
+// How many messages a link holds that is not read.
 int messages_that_fit() {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);

@@ -1,4 +1,4 @@
-// Whose a connection is. Users are played by the file system's user id of this thread, which is
+// The user of a connection. Users are played by the file system's user id of this thread, which is
 // what the kernel gives to a socket; only root may change it.
 #include "common/system/peer_user.h"
 
@@ -149,7 +149,7 @@ TEST_CASE("Peer user: only a live connection with a program has a user", "[store
   CHECK(owner(TCP_CLOSE_WAIT, 0, 7) == PeerUser::kOurs);
   CHECK(owner(TCP_FIN_WAIT2, 1001, 7) == PeerUser::kOthers);
   CHECK(owner(TCP_ESTABLISHED, 0, 0) == PeerUser::kGone);  // Not root's: an orphan.
-  CHECK(owner(TCP_SYN_SENT, 1000, 7) == PeerUser::kGone);  // Somebody who comes after the peer.
+  CHECK(owner(TCP_SYN_SENT, 1000, 7) == PeerUser::kGone);  // A client that comes after the peer.
   CHECK(owner(TCP_TIME_WAIT, 0, 0) == PeerUser::kGone);
 }
 

@@ -1,5 +1,5 @@
-// The tables of what sync timers count: that they are what the documents say, and what is done to
-// all of their counters alike.
+// The tables of what sync timers count: that they agree with the documents, and what is done to all
+// of their counters alike.
 
 #include "common/sync_counts.h"
 

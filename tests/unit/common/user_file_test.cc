@@ -59,7 +59,7 @@ TEST_CASE("UserFile: a new file is this user's, an old one is another file with 
   REQUIRE(write_user_file(folder / "new", "two").has_value());
   CHECK(text_of(folder / "new") == "two");
   CHECK((status_of(folder / "new").st_mode & 0777) == 0644);
-  char old[8] = {};  // Who has begun to read the old one reads it to its end.
+  char old[8] = {};  // A reader that has begun with the old one reads it to its end.
   CHECK(::read(reader.get(), old, sizeof old) == 3);
   CHECK(std::string(old) == "one");
   CHECK(folder.entries() == 1);

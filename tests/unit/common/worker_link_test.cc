@@ -35,7 +35,7 @@ std::vector<AgentMessage> agent_messages() {
           Change{.round = 1, .why = "growing to 8 workers"}, Refused{.why = "versions differ"}};
 }
 
-// The field that is said to be bad.
+// The field that is reported as bad.
 std::string why_bad(const nlohmann::json& object, bool from_agent) {
   if (from_agent) {
     const auto message = decode_agent_message(object.dump());

@@ -87,7 +87,7 @@ TEST_CASE("DDP: with find_unused ranks may use different parameters") {
       options.find_unused = true;
       DistributedDataParallel ddp(group, model.parameters(), options);
       for (int step = 0; step < 3; ++step) {
-        // Rank 0 uses 0 and 3, rank 1 uses 0 and 1, nobody uses 2.
+        // Rank 0 uses 0 and 3, rank 1 uses 0 and 1, no rank uses 2.
         ddp.zero_gradients();
         const std::size_t mine = group.rank() == 0 ? 3 : 1;
         const std::vector<std::size_t> unused{2, std::size_t{4} - mine};

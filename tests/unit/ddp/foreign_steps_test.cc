@@ -1,5 +1,5 @@
 // Steps of a loop that another library synchronises: what they leave for `ddprun --report`, and
-// that their exchange holds nobody up.
+// that their exchange delays no rank.
 
 #include "worker_sdk/timer/timer_shell.h"
 

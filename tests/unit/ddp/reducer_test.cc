@@ -1,4 +1,4 @@
-// The reducer's bookkeeping: what is released when, and what it says to callers who break the
+// The reducer's bookkeeping: what is released when, and its errors for callers that break the
 // order.
 
 #include "worker_sdk/ddp/reducer.h"

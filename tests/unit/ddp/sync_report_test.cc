@@ -32,7 +32,7 @@ std::string contents(const std::string& path) {
 
 }  // namespace
 
-// Blocking operations are carried out by the caller, whose time is not meant.
+// Blocking operations are carried out by the caller; its time is not meant.
 TEST_CASE("Sync report: the CPU time of collectives has that of Gloo's thread in it") {
   for (const char* backend : {"gloo", "cpu", "shm"}) {
     INFO(backend);
@@ -126,7 +126,7 @@ TEST_CASE("Sync report: a window that is complete with the last step is part of 
   CHECK(whole.at("late")[0].at("rank") == 1);
   CHECK(whole.at("late")[0].at("phase") == "forward");
 
-  const auto cut = summary_after(7);  // Nobody knows what was waited in the last three.
+  const auto cut = summary_after(7);  // The waits of the last three are unknown.
   CHECK(cut.at("window_steps") == 4);
   CHECK(cut.at("unknown_s").get<double>() > 0.01);
 }

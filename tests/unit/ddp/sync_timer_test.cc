@@ -1,4 +1,4 @@
-// The sync timer with a synthetic clock: what it says about steps whose truth is known.
+// The sync timer with a synthetic clock: what it reports about steps with known times.
 
 #include "worker_sdk/timer/sync_timer.h"
 
@@ -33,7 +33,7 @@ StepTimes step_of(std::int64_t number, Duration outside, Duration forward, Durat
   return step;
 }
 
-// What the ranks' timers say together.
+// What the ranks' timers report together.
 SyncWindow exchange(std::vector<SyncTimer>& ranks) {
   std::vector<float> sum;
   for (SyncTimer& rank : ranks) {
@@ -237,7 +237,7 @@ TEST_CASE("Sync timer: who is late is told by all steps together, not by the sin
   check_near(w.straggler->worst, 25ms);
   CHECK_THAT(to_string(w), Contains("rank 2 was last in 7 of 8 steps, 25.0 ms each, in forward"));
 
-  const auto late = ranks[0].late_ranks();  // What --report tells of the whole run.
+  const auto late = ranks[0].late_ranks();  // What --report shows of the whole run.
   REQUIRE(late.size() == 2);
   CHECK(late[0].rank == 2);
   CHECK(late[0].counts["steps"] == 7);
@@ -280,7 +280,7 @@ TEST_CASE("Sync timer: what was waited in steps without a complete window is unk
   CHECK(ranks[0].total().exposed == 18ms);
   CHECK(ranks[0].total().unknown == 6ms);
   check_near(ranks[0].total().waited, 12ms);
-  SyncTimer alone(0, 1, 2);  // It waits for nobody.
+  SyncTimer alone(0, 1, 2);  // It waits for no rank.
   alone.record(step_of(0, 1ms, 2ms, 3ms, 6ms, {10ms}));
   CHECK(alone.total().unknown == 0ms);
 }

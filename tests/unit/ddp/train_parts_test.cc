@@ -193,7 +193,7 @@ TEST_CASE("Options: a GPU is taken where there is one, unless something else was
   };
   CHECK(wants("auto", 1, ""));
   CHECK(wants("auto", 1, "nccl"));
-  CHECK_FALSE(wants("auto", 0, "nccl"));  // That the backend cannot be is told by it.
+  CHECK_FALSE(wants("auto", 0, "nccl"));  // The backend itself reports that it cannot be used.
   CHECK_FALSE(wants("auto", 1, "gloo"));
   CHECK_FALSE(wants("cpu", 8, ""));
   CHECK(wants("cuda", 1, "auto"));

@@ -62,7 +62,8 @@ int exponent_for(const Shards& shards) {
   return exponent_of(class_of(largest));
 }
 
-// Who has which shard, in which order he adds them, and in which order the ranks' sums are merged.
+// Which rank has which shard, in which order it adds them, and in which order the ranks' sums are
+// merged.
 template <class Sum, class Add>
 std::vector<Sum> in_some_order(const Shards& shards, RandomStream& random, const Add& add) {
   const std::size_t ranks = 1 + random() % 8, n = shards.front().size();

@@ -58,7 +58,7 @@ std::uint64_t hash_of(const Tensors& tensors, std::uint64_t h) {
   return h;
 }
 
-// Who computes a shard in a step: any rank, some have none, in an order of its own.
+// Which rank computes a shard in a step: any rank, some have none, in an order of its own.
 std::vector<int> random_shards(const ProcessGroup& group, std::int64_t step) {
   RandomStream owners(23, static_cast<std::uint64_t>(step),
                       static_cast<std::uint32_t>(group.world_size()));
@@ -253,8 +253,8 @@ TEST_CASE("Gradient sums: the state of committed steps goes on in another world"
   CHECK(std::to_string(trained.hash) + " " + trained.kinds == expected);
 }
 
-// The first world is lost between the reduction and the commit of step 4, whose gradients differ
-// from what step 3 left.
+// The first world is lost between the reduction and the commit of step 4; its gradients differ from
+// what step 3 left.
 TEST_CASE("Gradient sums: a step that was not committed leaves no trace", "[elastic]") {
   std::string expected, got;
   Ranks{.world_size = 1}.run([&](ProcessGroup& group) {
@@ -272,7 +272,7 @@ TEST_CASE("Gradient sums: a step that was not committed leaves no trace", "[elas
     sums.use(group);  // As with a new group, after `over`.
     while (attempt(sums, group, 3, out, 1e6f).kind == Kind::over) continue;
     if (sums.state() != before) throw Error(ErrorKind::corrupt, {}, "too early a state");
-    sums.use(group);  // After a good sum that nobody committed.
+    sums.use(group);  // After a good sum that was not committed.
     trained = train(sums, group, 3, 8, {trained.hash, ""});
     if (!trained.kinds.starts_with("og")) throw Error(ErrorKind::corrupt, {}, "a trace is left");
     got = std::to_string(trained.hash);

@@ -1,4 +1,4 @@
-// A job without a launcher, and one whose only rank has the test for its agent.
+// A job without a launcher, and one with a single rank that has the test for its agent.
 
 #include <fcntl.h>
 #include <sys/socket.h>

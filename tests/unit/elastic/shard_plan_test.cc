@@ -1,4 +1,4 @@
-// Which rank has which shards, who keeps their copies, and what moves between two rounds.
+// Which rank has which shards, which keeps their copies, and what moves between two rounds.
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -117,7 +117,7 @@ TEST_CASE("Sharded state: rounds of other ranks go on with it") {
           who.size() == 1 ? "auto" : backend);
       CHECK(test::outcome(errors) == "all well");
       version += 2;
-      for (int number = 0; number < 5; ++number) {  // Who is not in it ends.
+      for (int number = 0; number < 5; ++number) {  // A process that is not in it ends.
         if (std::find(who.begin(), who.end(), number) != who.end()) continue;
         all.states[static_cast<std::size_t>(number)] =
             std::make_unique<ShardedState>("state", options());
@@ -155,7 +155,7 @@ TEST_CASE("Sharded state: what a step has refreshed counts as soon as one rank h
     if (group.rank() == 0) state.advance({1});
   });
   CHECK(test::outcome(errors) == "all well");
-  // Nobody has committed, or rank 0 has.
+  // No rank has committed, or rank 0 has.
   for (const std::int64_t version : {0, 1}) {
     errors = round(all, {0, 1}, [&](ShardedState& state, ProcessGroup& group) {
       state.stage(group, round_of(group, version));
@@ -169,7 +169,7 @@ TEST_CASE("Sharded state: what a step has refreshed counts as soon as one rank h
 }
 
 // A step was refreshed in round 5 and given up; a later round has computed it again without this
-// rank, whose shards of that step are others.
+// rank, which has other shards of that step.
 TEST_CASE("Sharded state: what another round has given up is not taken for the step") {
   Processes all(1);
   const auto errors = round(
@@ -181,7 +181,7 @@ TEST_CASE("Sharded state: what another round has given up is not taken for the s
         state.refresh(group, {.steps = 1, .round = 5});
         ShardRound again = round_of(group, 1);
         again.version.round = 5;
-        state.stage(group, again);  // Somebody has committed it.
+        state.stage(group, again);  // A rank has committed it.
         again.version.round = 6;
         CHECK_THROWS_WITH(state.stage(group, again), Contains("after 1 steps: no rank has 7"));
       },
@@ -212,7 +212,7 @@ TEST_CASE("Sharded state: where owner and copy are lost all ranks say so, with n
       },
       "cpu", hosts);
   CHECK(test::outcome(errors) == "all well");
-  all.add();  // Of process 0, whose copy process 2 has kept.
+  all.add();  // Of process 0: process 2 has kept the copy.
   errors = round(all, {4, 1, 3}, [&](ShardedState& state, ProcessGroup& group) {
     enter(state, group, round_of(group, 1));
   });

@@ -11,7 +11,7 @@ Standing whole(std::int64_t committed, std::int64_t visited = -1) {
           .committed = committed,
           .visited = visited < 0 ? committed : visited};
 }
-// Of who was in rounds.
+// Of a process that was in rounds.
 Standing met(std::int64_t last, std::int64_t made, std::int64_t committed) {
   Standing one = whole(committed);
   one.met = last, one.made = made;

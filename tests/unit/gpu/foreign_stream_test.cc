@@ -1,5 +1,5 @@
 // Steps of a loop that another library synchronises on a GPU: times are those of its stream.
-// Streams are the fakes', whose kernels' durations are known from below. Ranks are threads.
+// Streams are the fakes', with kernels of known durations. Ranks are threads.
 
 #include <catch2/catch.hpp>
 #include <fstream>

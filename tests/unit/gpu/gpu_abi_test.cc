@@ -57,7 +57,7 @@ namespace {
 DDPRUN_CUDA_DRIVER_FUNCTIONS(X)
 #undef X
 
-// Their headers give another name to a function whose parameters have changed since.
+// Their headers give another name to a function if its parameters have changed since.
 #define NAME_OF(symbol) #symbol
 #define X(member, symbol, result, parameters) \
   static_assert(std::string_view(NAME_OF(symbol)) == #symbol);

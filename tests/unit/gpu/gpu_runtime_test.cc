@@ -1,4 +1,4 @@
-// What is said where NCCL cannot be used, and what its versions can.
+// The message if NCCL cannot be used, and what its versions can do.
 
 #include "worker_sdk/gpu/gpu_runtime.h"
 

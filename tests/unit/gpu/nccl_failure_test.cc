@@ -1,6 +1,5 @@
-// Every way a group of nccl fails, by a fault of the fake: what is thrown, on which rank, naming
-// whom. Ranks are
-// threads.
+// Every way a group of nccl fails, by a fault of the fake: what is thrown, on which rank, and which
+// rank it names. Ranks are threads.
 
 #include <catch2/catch.hpp>
 #include <future>
@@ -247,7 +246,7 @@ TEST_CASE("NCCL: abort() frees a waiting rank and tells the others", "[nccl]") {
   const Errors errors = nccl().run([&](auto& group) {
     float value = 0;
     group.all_reduce(buffer(&value, 1));
-    if (group.rank() == 2) after_abort.wait();  // Without it nobody can finish.
+    if (group.rank() == 2) after_abort.wait();  // Without it no rank can finish.
     Work work = group.all_reduce_async(buffer(&value, 1));
     if (group.rank() == 0) {
       group.abort();

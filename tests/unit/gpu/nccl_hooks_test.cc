@@ -125,7 +125,7 @@ void step_behind_a_kernel(ProcessGroup& group, CommHookFactory hook, Complaints&
   for (int s = 0; s < 3; ++s) step(now);  // They take memory, and the buckets their final order.
   std::promise<void> later;
   step(later.get_future().share());
-  later.set_value();  // Only now: whoever waited for the stream before waits for ever.
+  later.set_value();  // Only now: a wait for the stream before this would last for ever.
   stream.synchronize();
   for (std::size_t i = 0; i < kSizes.size(); ++i) {
     for (const float value : test::read(ddp.gradient(i))) {

@@ -1,4 +1,4 @@
-// What NCCL's profiler interface tells, in the orders in which it may, and what is made of it.
+// What NCCL's profiler interface reports, in the orders in which it may, and what is made of it.
 
 #include "worker_sdk/nccl_profiler/nccl_profile.h"
 

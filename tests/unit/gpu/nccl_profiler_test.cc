@@ -1,5 +1,5 @@
-// The profiler plugin in a process whose communicators are used by several threads at once, loaded
-// by the fake NCCL. Ranks are threads, and the plugin has one profile for all of them.
+// The profiler plugin in a process with communicators that several threads use at once, loaded by
+// the fake NCCL. Ranks are threads, and the plugin has one profile for all of them.
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>

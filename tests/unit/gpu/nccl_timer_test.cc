@@ -1,5 +1,5 @@
-// The sync timer by CUDA events: DistributedDataParallel in a stream of the fakes, whose kernels'
-// durations are known from below. Ranks are threads.
+// The sync timer by CUDA events: DistributedDataParallel in a stream of the fakes, with kernels of
+// known durations. Ranks are threads.
 
 #include <catch2/catch.hpp>
 #include <future>

@@ -63,7 +63,7 @@ TEST_CASE("Config: what is wrong is named with its line", "[config]") {
   CHECK(with_file("# x\nmax-restarts = many", "t")
             .error()
             .context.starts_with("f:2: max-restarts 'many': give a whole number"));
-  // What somebody else has set is not the file's fault.
+  // A value that the environment has set is not the file's fault.
   CHECK(with_file("max-restarts = 3", "t", {{"PET_MAX_RESTARTS", "many"}})
             .error()
             .context.starts_with("PET_MAX_RESTARTS 'many'"));
@@ -79,7 +79,7 @@ TEST_CASE("Config: where it is looked for", "[config]") {
   CHECK(read_config_file("/does/not/exist", {{"DDPRUN_CONFIG", "/does/not/exist"}})
             .error()
             .context.find("cannot be read: No such file") != std::string::npos);
-  // A folder is nobody's choice of "no file".
+  // A folder cannot mean "no file".
   CHECK(read_config_file("/", {}).error().context == "'/' cannot be read: Is a directory");
   CHECK(read_config_file("/", {{"DDPRUN_CONFIG", "/"}}).error().context ==
         "DDPRUN_CONFIG '/' cannot be read: Is a directory");

@@ -1,5 +1,5 @@
 // Every flag of torchrun 2.14 and of torch.distributed.launch, by a table: each spelling, attached
-// and detached, and PET_* must say the same, and what the table says.
+// and detached, and PET_* must give the same value, which is the table's.
 
 #include "launcher/options/flags.h"
 

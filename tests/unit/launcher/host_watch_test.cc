@@ -167,7 +167,7 @@ TEST_CASE("HostWatch: what is wrong with the script is said once, and the last l
   CHECK(
       watch.lists(20s, "x y\n").starts_with("say ./s printed no list: line 1 'x y' is not a host"));
   CHECK(watch.at(25s) == "ask");
-  CHECK(watch.lists(25s, "a\na\n").empty());  // As bad, and said.
+  CHECK(watch.lists(25s, "a\na\n").empty());  // As bad, and already reported.
   CHECK(watch.at(30s) == "ask");
   CHECK(watch.at(30s, HostWatch::Listed{{.is_too_long = true}})
             .starts_with("say ./s printed more than 1048576 bytes"));
@@ -290,7 +290,7 @@ TEST_CASE("HostWatch: the run is over when its last node has ended, with the fir
   Watch watch;
   watch.begin("a\nb\nc\n", {"a", "b"});
   CHECK(watch.ends(9s, "b", 7) == "ask");
-  CHECK(watch.lists(9s, "a\nb\nc\nd\n").empty());  // Nobody starts as the others end.
+  CHECK(watch.lists(9s, "a\nb\nc\nd\n").empty());  // No node starts as the others end.
   CHECK(watch.ends(9s, "a", 7) == "end 7");
 }
 

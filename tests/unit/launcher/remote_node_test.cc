@@ -50,7 +50,7 @@ TEST_CASE("Remote node: a worker's 255 is not ssh's", "[hosts]") {
 }
 
 TEST_CASE("Remote node: each way for ssh to fail is a sentence", "[hosts]") {
-  // As OpenSSH 9.2 says them.
+  // As OpenSSH 9.2 prints them.
   CHECK(why_of(255, "ssh: Could not resolve hostname m1: Name or service not known")
             .starts_with("m1 is not known: no such host name (ssh: Could not"));
   CHECK(why_of(255, "ssh: connect to host m1 port 22: Connection refused")
@@ -75,7 +75,7 @@ TEST_CASE("Remote node: a host without ddprun, or with one that is older", "[hos
         "ddprun is not installed on m1: neither /opt/ddprun nor in the PATH that ssh gives there");
   CHECK(why_of(2, "ddprun: error: unknown option --control-stdin") ==
         "ddprun did not start on m1 (code 2): ddprun: error: unknown option --control-stdin");
-  // As nologin says it, on standard output.
+  // As nologin prints it, on standard output.
   RemoteNode closed("m1", "/opt/ddprun");
   closed.on_stdout_line("Welcome to m1!");
   closed.on_stdout_line("This account is currently not available.");

@@ -51,7 +51,7 @@ TEST_CASE("Node ledger: a place goes through rounds, and its numbers outlive its
   CHECK(ledger.times(false, kStart + 9s).places[0].bins.empty());
 }
 
-// A place whose process dies after 100 steps of which all are committed.
+// A place with a process that dies after 100 steps, all of them committed.
 NodeLedger after_a_hundred_steps(std::int64_t began_at) {
   NodeLedger ledger(1, kStart);
   ledger.spawned(0, 0, /*round=*/0, kStart);
@@ -85,7 +85,7 @@ TEST_CASE("Node ledger: what is left is what the present process expects and has
   CHECK(ledger.times(false, kStart + 1s).places[0].steps_left == 13);
   ledger.ended(0, /*succeeded=*/false, kStart + 1s);
   ledger.spawned(0, 0, /*round=*/1, kStart + 2s);
-  CHECK(ledger.times(false, kStart + 2s).places[0].steps_left == 0);  // It has not told yet.
+  CHECK(ledger.times(false, kStart + 2s).places[0].steps_left == 0);  // It has not reported yet.
   ledger.counted(0, {.sums = {{"steps", 9}, {"expected", 5}}, .late = {}}, kStart + 3s);
   CHECK(ledger.times(false, kStart + 3s).places[0].steps_left == 0);
   CHECK(ledger.times(false, kStart + 3s).places[0].steps == 16);
@@ -133,7 +133,7 @@ TEST_CASE("Node ledger: a replacement costs restart until its first step in a ro
   const auto parts = ledger.times(false, kStart + 4s).places[0].parts;
   CHECK(parts[TimePart::kUnknown] == 1s);
   CHECK(parts[TimePart::kRestart] == 2s);
-  CHECK(parts[TimePart::kSteps] == 1s);  // The first, by whose commit it is known.
+  CHECK(parts[TimePart::kSteps] == 1s);  // The first: it is known by its commit.
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ TEST_CASE("Run ledger: windows longer than the time between reports neither flic
   RunLedger ledger;
   ledger.joined("a.1", "a");
   TimePoint now = kStart + 2s;
-  // A step a second, 100 ms late in each; it is told after every 32 of them.
+  // One step per second, 100 ms late in each; reported after every 32 of them.
   const auto late_after = [&](std::uint64_t steps, Milliseconds late) {
     NodeTimes node = times(0, 1s, 1s);
     node.places[0].steps = steps, node.places[0].late = late;
@@ -238,7 +238,7 @@ TEST_CASE("Run ledger: processor time is that of the present process, lately") {
     ledger.report("a.1", node, kStart + since);
     return ledger.rows(kStart + since).at(0).cpu;
   };
-  CHECK(after(10s, 30s, 90) == 0);  // Nobody knows since when.
+  CHECK(after(10s, 30s, 90) == 0);  // The beginning is unknown.
   CHECK(after(14s, 36s, 80) == Approx(1.5));
   CHECK(ledger.progress()->steps_left == 80);
   CHECK(after(18s, 1s, 70) == 0);  // Another process.

@@ -84,7 +84,7 @@ TEST_CASE("LineFold: one that has ended does not stand for those that have not",
   f.print(0, "done");
   f.fold.leave(0);
   f.print(1, "done");
-  CHECK(f.out.empty());  // Two have said it and two are there, but not the same two.
+  CHECK(f.out.empty());  // Two have printed it and two are there, but not the same two.
   f.print(2, "done");
   CHECK(f.out == Lines{"0-2:done"});
   f.print(1, "bye");

@@ -1,4 +1,4 @@
-// The Coordinator and its runs keep their invariants whatever is said to them, in any order.
+// The Coordinator and its runs keep their invariants whatever they receive, in any order.
 
 #include <catch2/catch.hpp>
 #include <random>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Eight links on which anything may be said, of two runs with four nodes each.
+// Eight links on which anything may be sent, of two runs with four nodes each.
 class Crowd {
  public:
   explicit Crowd(unsigned seed) : random_(seed) {}

@@ -176,7 +176,7 @@ TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdi
   CHECK(next.deliver(1, Hello{kProtocolVersion, "x", "b"}) == Lines{"1 <- alive"});
   CHECK(next.deliver(1, Heartbeat{0}) == Lines{"1 <- alive"});
   CHECK(next.deliver(1, Heartbeat{-1}) == Lines{"1 <- alive", "1 <- assign"});
-  // Nobody is lost for silence that was the daemon's own.
+  // No node is lost for a silence that was the daemon's own.
   next.now += std::chrono::seconds(9);
   CHECK(next.deliver(1, Heartbeat{0}) == Lines{"1 <- alive"});
   CHECK(next.show(next.coordinator.on_tick(next.now)).empty());
@@ -250,7 +250,7 @@ TEST_CASE("Coordinator: a link that closed while the daemon stood still is no lo
   CHECK(desk.show(desk.coordinator.on_standstill(Milliseconds(4800), desk.now)).empty());
   CHECK(desk.close(2).empty());
   CHECK(desk.deliver(1, Failed{0, {.rank = 0, .signal = 9}}) ==
-        Lines{"1 <- stop"});  // It is heard.
+        Lines{"1 <- stop"});  // It is handled.
   CHECK(desk.deliver(3, Hello{kProtocolVersion, "x", "b"}) == Lines{"3 <- alive"});
   CHECK(desk.deliver(3, Stopped{0, {}}).empty());
   CHECK(desk.deliver(1, Stopped{0, {}}) == Lines{"1 <- end", "3 <- end"});
@@ -452,7 +452,7 @@ TEST_CASE("Coordinator: of thousands that come at once each hears what it waits 
     CHECK(desk.join(link, "x", std::to_string(link), kNodes).empty());
   }
   (void)desk.deliver(1, Heartbeat{-1});
-  CHECK(desk.deliver(1, Heartbeat{-1}).empty());  // It has heard, and nobody came since.
+  CHECK(desk.deliver(1, Heartbeat{-1}).empty());  // It was notified, and no node came since.
   CHECK(desk.deliver(2, Heartbeat{-1}) == Lines{"2 <- waiting"});
   CHECK(desk.join(kNodes, "x", "last", kNodes).size() == kNodes);
 }

@@ -55,7 +55,7 @@ struct Daemon {
   }
 };
 
-// The lease of whoever led is gone.
+// The leader's lease is gone.
 void depose(FakeEtcd& etcd) {
   etcd.keys.erase("/ddprun/leader");
   etcd.created.erase("/ddprun/leader");

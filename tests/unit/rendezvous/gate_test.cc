@@ -74,11 +74,11 @@ TEST_CASE("Gate: while the log stalls nothing is decided and heartbeats are answ
   CHECK(door.deliver(2, Heartbeat{0}) == Lines{"2 <- alive"});
   CHECK(door.deliver(2, Stopped{0, {}}).empty());
   CHECK_FALSE(door.gate.deadline());
-  door.now += 1h;  // Nobody is lost for a silence that was ours.
+  door.now += 1h;  // No node is lost for a silence that was ours.
   CHECK(door.show(door.gate.on_tick(door.now)).empty());
   CHECK(door.written == before);
   CHECK(door.durable() == Lines{"1 <- stop", "2 <- stop"});
-  CHECK(door.written != before);  // Recovered, and what node b had said.
+  CHECK(door.written != before);  // Recovered, and what node b had sent.
   CHECK(door.durable().empty());
   CHECK(door.show(door.gate.on_tick(door.now)).empty());
   CHECK(door.gate.idle());

@@ -272,7 +272,7 @@ TEST_CASE("Metrics: what sync timers counted stands under its run, late ranks un
   totals.add({.sums = {{"steps", 64}, {"outside_ns", 1'500'000'000}, {"exposed_ns", 250'000'000}}});
   totals.add({{{"steps", 1}}, {{3, {{"steps", 2}, {"forward_ns", 600'000'000}}}}});
   totals.add({{{"busbw", 7}}, {{3, {{"steps", 1}, {"forward_ns", 100'000'000}}}}});
-  totals.add({});  // Says nothing of the bandwidth.
+  totals.add({});  // Reports no bandwidth.
   const std::string text = metrics_text(measured);
   const std::string run = R"(run="a \"b\"")";
   for (const std::string& line :

@@ -199,7 +199,7 @@ class Election {
   }
   Milliseconds latency() { return Milliseconds(1 + random_() % (random_() % 20 == 0 ? 1500 : 10)); }
 
-  // No two may decide; whoever writes is in the newest term, and terms only go up.
+  // No two may decide; a writer is in the newest term, and terms only go up.
   void check() {
     int deciding = 0;
     for (const Peer& peer : peers_) deciding += peer.leadership.may_decide(now_);
@@ -230,7 +230,7 @@ class Election {
         if (peers_[i].life == life) receive(i, event);
       });
     };
-    if (const auto* release = std::get_if<ReleaseLease>(&action)) {  // Nobody waits for its answer.
+    if (const auto* release = std::get_if<ReleaseLease>(&action)) {  // Not waited for.
       if (now_ < peers_[i].cut_until) return;
       return after(latency(), [this, lease = release->lease] { etcd_.lease_ends.erase(lease); });
     }

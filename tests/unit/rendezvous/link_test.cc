@@ -123,7 +123,7 @@ TEST_CASE("Link: whoever accepts and says nothing is reported as silent", "[link
 
 TEST_CASE("Link: a host that swallows packets is reported as unanswering within the timeout",
           "[link]") {
-  // A listener whose queue is full drops what comes: the nearest thing to a dead host on loopback.
+  // A listener with a full queue drops what comes: the nearest thing to a dead host on loopback.
   const UniqueFd full = listen_socket("127.0.0.1", 0).value();
   REQUIRE(::listen(full.get(), 0) == 0);
   const std::uint16_t port = local_port(full.get());

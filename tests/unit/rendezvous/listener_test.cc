@@ -104,7 +104,7 @@ TEST_CASE("Listener: half a first message takes nobody's turn", "[link]") {
   f.connect();
   CHECK(run_until(f.io, [&] { return f.servers.size() == 1; }));
 
-  // One that hangs up is let go, and one that goes on in small pieces is heard all the same.
+  // One that hangs up is let go, and one that goes on in small pieces is served all the same.
   halves.pop_back();
   CHECK(run_until(f.io, [&] { return f.listener->handshake_count() == halves.size(); }));
   RawClient& slow = halves.front();

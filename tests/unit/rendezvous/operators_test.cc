@@ -36,7 +36,7 @@ struct Desk {
     deliver(link, Join{offer, -1});
   }
 
-  // The whole answer to a command, which ends with a hang-up and concerns nobody else's connection
+  // The whole answer to a command, which ends with a hang-up and concerns no other connection
   // before that; "no: ..." if it was refused.
   std::string query(const Command& command) {
     constexpr LinkId kLink = 99;
@@ -307,7 +307,7 @@ TEST_CASE("Counters: messages, rounds, restarts, losses and verdicts", "[counter
   CHECK(desk.counted().nodes_lost[static_cast<std::size_t>(LostBy::kSilent)] == 1);
   desk.join(3, "y", "c");
   desk.deliver(3, Finished{0});
-  (void)desk.coordinator.on_closed(3, desk.now);  // Its run is over: nobody is lost.
+  (void)desk.coordinator.on_closed(3, desk.now);  // Its run is over: no node is lost.
   CHECK(desk.counted().nodes_lost[static_cast<std::size_t>(LostBy::kClosed)] == 1);
   CHECK(desk.counted().verdicts[static_cast<std::size_t>(Verdict::Kind::kSuccess)] == 1);
   CHECK(desk.counted().messages[AgentMessage(Hello{}).index()] == 3);

@@ -1,5 +1,5 @@
-// What a Run gathers for its verdict: full accounts, who ended well, and the failures of earlier
-// rounds.
+// What a Run gathers for its verdict: full accounts, the workers that ended well, and the failures
+// of earlier rounds.
 
 #include <catch2/catch.hpp>
 

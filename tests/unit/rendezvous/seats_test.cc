@@ -31,7 +31,7 @@ TEST_CASE("Seats: ranks and role ranks are counted through uneven nodes", "[seat
   CHECK(seats[1].master_address == "a.net");
   CHECK(seats[1].restart_count == 2);
   CHECK(seats[0].members == std::vector<std::string>{"a.net", "b.net", "c.net"});
-  CHECK(seats[1].members.empty());  // Only the node whose store admits them needs to know.
+  CHECK(seats[1].members.empty());  // Only the node with the store needs to know them.
 }
 
 TEST_CASE("Seats: nodes of the round before keep their order, the endpoint's host leads the rest",

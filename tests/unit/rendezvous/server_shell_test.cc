@@ -51,7 +51,7 @@ class FakeLog : public RecordLog {
   LogFacts& facts_;
 };
 
-// A node without an agent: what it says, and what it has been told.
+// A node without an agent: what it sends, and what it has received.
 class Node {
  public:
   Node(std::uint16_t port, std::string id) : client_(port), id_(std::move(id)) {
@@ -180,7 +180,7 @@ TEST_CASE("Server: told to shut down while the log stalls, it decides nothing mo
   CHECK(daemon.over == 1);
   CHECK(daemon.log.written == before);
   CHECK(a.got<EndRun>() == nullptr);
-  // The record that was under way becomes durable after all: too late for anybody to hear of it.
+  // The record that was under way becomes durable after all: too late to be sent to any node.
   for (auto& done : std::exchange(daemon.log.pending, {})) done();
   CHECK(daemon.over == 1);
 }
@@ -195,7 +195,7 @@ TEST_CASE("Server: leaving hangs up on everybody and ends no run", "[server]") {
   REQUIRE(daemon.until([&] { return a.hung_up() && b.hung_up() && daemon.over > 0; }));
   CHECK(daemon.over == 1);
   CHECK(daemon.log.left);
-  CHECK(daemon.log.written == before);  // Nobody is counted as lost.
+  CHECK(daemon.log.written == before);  // No node is counted as lost.
   CHECK(a.got<EndRun>() == nullptr);
   CHECK(a.got<StopRound>() == nullptr);
   CHECK_FALSE(test::RawClient(port).connected);

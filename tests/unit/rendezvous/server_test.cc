@@ -1,4 +1,4 @@
-// The daemon's I/O: who is hung up on, without agents.
+// The daemon's I/O: which connections it closes, without agents.
 
 #include "rendezvous/daemon/server.h"
 

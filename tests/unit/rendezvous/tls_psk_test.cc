@@ -1,5 +1,5 @@
-// TLS with the token as key, over a socket pair and without a loop: who gets in, and what each side
-// is told.
+// TLS with the token as key, over a socket pair and without a loop: which peers are admitted, and
+// each side's errors.
 
 #include "rendezvous/net/tls_psk.h"
 
@@ -45,8 +45,8 @@ bool pending(const ChannelStep& step) {
   return step.status == StepStatus::kWantRead || step.status == StepStatus::kWantWrite;
 }
 
-// Both sides' handshakes until neither gets any further. A plain client says something first, as it
-// would.
+// Both sides' handshakes until neither gets any further. A plain client sends something first, as
+// it would.
 Outcome shake_hands(Channel& client, Channel& server) {
   Outcome outcome{client.handshake(), {StepStatus::kWantRead}};
   for (int i = 0; i < 20 && (pending(outcome.client) || pending(outcome.server)); ++i) {
@@ -178,7 +178,7 @@ TEST_CASE("TLS: a client without our key does not get in by leaving it out", "[t
         }).status == StepStatus::kFailed);
 }
 
-// A certificate for nobody in particular, signed with its own key, in the one kind of signature
+// A certificate without a particular owner, signed with its own key, in the one kind of signature
 // that a client of ours understands.
 void show_certificate(SSL_CTX* context) {
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(

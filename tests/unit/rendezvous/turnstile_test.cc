@@ -19,7 +19,7 @@ TEST_CASE("Turnstile: as many as there is room for begin, the others in their or
   CHECK_FALSE(turnstile.enter(4, kNow));
   CHECK(turnstile.admit(kNow).empty());
   turnstile.leave(2);
-  CHECK_FALSE(turnstile.enter(5, kNow));  // Nobody jumps the line.
+  CHECK_FALSE(turnstile.enter(5, kNow));  // No client jumps the line.
   CHECK(turnstile.admit(kNow) == Ids{3});
   turnstile.leave(1);
   turnstile.leave(3);

@@ -58,7 +58,7 @@ TEST_CASE("First cause: a victim gives way to the rank that it names", "[verdict
   // Each names the other.
   CHECK(first_cause({death(0, Fault::kPeerLost, 1), death(1, Fault::kPeerLost, 0)}).death.rank ==
         1);
-  // Nobody died that it names: its own words are all there is.
+  // The rank that it names did not die: its own words are all there is.
   CHECK(first_cause({death(0, Fault::kPeerLost, 7), stopped(1)}).death.rank == 0);
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("First cause: a victim that names nobody gives way to who says more", 
   CHECK(own_end.exit_code == 128 + SIGABRT);
   CHECK(has(worker_verdict({death(0, Fault::kPeerLost), stopped(1), crashed}, 0, 0).text,
             "failed first: it was killed by signal 6 (SIGABRT)"));
-  // But whoever failed by itself and first is not overruled.
+  // But a rank that failed by itself and first is not overruled.
   CHECK(first_cause({death(0, Fault::kExit), was_failing(2)}).death.rank == 0);
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("First cause: who was waited for in vain is stuck, and did not fail", 
   // The witness may come second.
   CHECK(first_cause({death(0, Fault::kPeerLost, 2), death(1, Fault::kTimedOut, 2), stopped(2)})
             .death.fault == Fault::kStuck);
-  // To have lost somebody is not to have waited for him.
+  // To have lost a peer is not to have waited for it.
   CHECK(first_cause({death(0, Fault::kPeerLost, 2), stopped(2)}).death.rank == 0);
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("First cause: a rank that left early while others waited for it", "[ve
   const auto cause = first_cause({waits, stopped(1)}, {gone});
   CHECK(cause.death.rank == 2);
   CHECK(cause.death.fault == Fault::kLeftEarly);
-  CHECK(cause.exit_code == 10);  // Of who could not go on.
+  CHECK(cause.exit_code == 10);  // Of the rank that could not go on.
   const Verdict verdict = worker_verdict({waits, stopped(1)}, 0, 0, {.successes = {gone}});
   CHECK(has(verdict.text,
             "rank 2 (local rank 0, pid 102) on b ended with 0 while others still needed it: its "
@@ -116,7 +116,7 @@ TEST_CASE("First cause: a rank that left early while others waited for it", "[ve
   gone.steps = 0, gone.collective = 0, waits.fault = Fault::kTimedOut, waits.steps = 0;
   CHECK(has(worker_verdict({waits}, 0, 0, {.successes = {gone}}).text,
             "needed it: rank 0 waited for it in collective #41."));
-  // Who ended well after somebody had failed of itself is no cause.
+  // A rank that ended well after another had failed of itself is not a cause.
   CHECK(first_cause({death(1, Fault::kExit), waits}, {gone}).death.rank == 1);
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("First cause: a rank that left and still ran when it was stopped is na
   leaver.fault = Fault::kLeftEarly;
   const auto cause = first_cause({waits, stopped(1), leaver});
   CHECK(cause.death.rank == 2);
-  CHECK(cause.exit_code == 10);  // Of who could not go on.
+  CHECK(cause.exit_code == 10);  // Of the rank that could not go on.
   CHECK(has(worker_verdict({waits, leaver}, 0, 0).text,
             "on b left the job while others still needed it, and had not ended when ddprun stopped "
             "it: rank 0 waited for it."));
@@ -141,7 +141,7 @@ TEST_CASE("First cause: it is lacking while all that failed have lost a peer", "
   CHECK(lacks_cause({victim}, {death(3, Fault::kUnknown)}));
   CHECK_FALSE(lacks_cause({death(0, Fault::kTimedOut, 2)}, {}));  // That one is there, and stuck.
   CHECK_FALSE(lacks_cause({stopped(0), stopped(1)}, {}));
-  // Who was stopped by us does not explain anything, but nor does it say that it is unexplained.
+  // A rank that was stopped by us explains nothing, but leaves nothing unexplained either.
   CHECK_FALSE(shows_cause({stopped(0), stopped(1)}, {}));
   CHECK(shows_cause({stopped(0), leaver}, {}));
 }
@@ -167,7 +167,7 @@ TEST_CASE("First cause: of ranks that disagree the odd one, not the first to die
   CHECK(verdict.first_cause->rank == 2);
   CHECK(verdict.exit_code == 10);
   CHECK(has(verdict.text, "on b disagreed with the other ranks: rank 0 saw it (words of 0)."));
-  // It died too, and blames somebody else: it is outvoted, and its own code counts.
+  // It died too, and blames another rank: it is outvoted, and its own code counts.
   const auto cause = first_cause({mismatch(2, 0), mismatch(0, 2), mismatch(1, 2)});
   CHECK(cause.death.rank == 2);
   CHECK(cause.exit_code == 12);

@@ -129,7 +129,7 @@ TEST_CASE("Store wire: the first bytes tell the dialect", "[store]") {
   CHECK(is_new(bytes("00 ce f7 85 3c")));
   CHECK_FALSE(is_new(bytes("06")));
   CHECK_FALSE(is_new(bytes("00 02 00*7 2f 6b 01 00*7 78")));
-  // A key whose length begins like the magic: told apart at the third byte.
+  // A key with a length that begins like the magic: distinguished at the third byte.
   CHECK_FALSE(is_new(bytes("00 ce 00*7 2f*206 01 00*7 78")));
 }
 

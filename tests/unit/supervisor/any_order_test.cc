@@ -1,4 +1,4 @@
-// A Supervisor keeps its invariants whatever the daemon says, and whenever.
+// A Supervisor keeps its invariants whatever the daemon sends, and whenever.
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -13,8 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Two workers that its agent starts, and ends as they like. What is random is what the daemon says,
-// who is ready, leaves and dies when, and how the link fares.
+// Two workers that its agent starts, and ends as they like. Random are the daemon's messages, which
+// workers get ready, leave and die when, and the fate of the link.
 class Node {
  public:
   explicit Node(unsigned seed, bool elastic = false) : random_(seed), elastic_(elastic) {

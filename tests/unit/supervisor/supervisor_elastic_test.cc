@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using Lines = std::vector<std::string>;
 
-// A node of workers that have said Ready, in round 0, with a daemon that keeps workers.
+// A node of workers that have sent Ready, in round 0, with a daemon that keeps workers.
 class ElasticNode {
  public:
   explicit ElasticNode(int workers, std::vector<int> preempt_signals = {}, int spares = 0)
@@ -85,7 +85,7 @@ TEST_CASE("Supervisor: of elastic workers the survivors stay, and the dead one i
   CHECK(node.does(ElasticNode::end(1, 7)) ==
         Lines{"say rank 1 (pid 11) exited with 7", "send failed", "fence round=0"});
   CHECK(node.left(0, 0).empty());
-  CHECK(node.left(2, 0).empty());  // The daemon has not said how to go on.
+  CHECK(node.left(2, 0).empty());  // The daemon has not sent how to go on.
   CHECK(node.stop(0, true, false, 1) ==
         Lines{"say so it is; the other workers continue (restart 1 of 3)", "spawn local rank 1",
               "send stopped", "send join with 2 living"});
@@ -96,7 +96,7 @@ TEST_CASE("Supervisor: of elastic workers the survivors stay, and the dead one i
   CHECK(node.slots().parked == 1);
   CHECK(node.stop(1, true, true) ==
         Lines{"say so it is at the next boundary between steps", "announce change of round=1"});
-  CHECK(node.stop(1, true, true).empty());  // Heard twice.
+  CHECK(node.stop(1, true, true).empty());  // Received twice.
   CHECK(node.left(2, 1).empty());
   CHECK(node.left(0, 1) == Lines{"send stopped", "send join with 3 living"});
   CHECK(node.assign(2, 3) == Lines{"seat round=2 local ranks 0 1 2"});
@@ -111,7 +111,7 @@ TEST_CASE("Supervisor: without all of its workers ready, or an old daemon, a nod
   Supervisor old({.host = "h", .local_world_size = 2}, TimePoint{});
   const auto step = [&](const Event& event) { return old.step(event, TimePoint{}); };
   (void)step(LinkUp{});
-  (void)step(Received{rendezvous::Alive{}});  // It does not say that it keeps workers.
+  (void)step(Received{rendezvous::Alive{}});  // Without a flag that it keeps workers.
   (void)step(Received{rendezvous::Assign{}});
   CHECK(step(WorkerReady{0}).empty());
   CHECK(step(WorkerReady{1}).empty());  // It could not read Slots.
@@ -217,7 +217,7 @@ TEST_CASE(
   rendezvous::Seat seat;
   seat.round = 1;
   seat.workers = 2;
-  seat.lost_steps = 61;  // As if nobody had it.
+  seat.lost_steps = 61;  // As if no worker had it.
   (void)joined(Received{rendezvous::Assign{seat}});
   (void)joined(WorkerEnded{ElasticNode::end(1, 7).death});
   (void)joined(WorkerLeft{0, 1});
@@ -250,7 +250,7 @@ TEST_CASE("Supervisor: a worker without a seat that ends is replaced when the da
         Lines{"say local rank 1 (pid 11) exited with 7, before it had a seat", "send slots"});
   CHECK(node.slots().fallen == 1);
   CHECK(node.does(Received{rendezvous::Respawn{1, 2}}) == Lines{"spawn local rank 1"});
-  CHECK(node.does(Received{rendezvous::Respawn{1, 2}}).empty());  // Heard twice.
+  CHECK(node.does(Received{rendezvous::Respawn{1, 2}}).empty());  // Received twice.
   CHECK(node.does(ElasticNode::end(1, 7)).back() == "send slots");
   CHECK(node.does(Received{rendezvous::Respawn{1, 2, 1}}) ==
         Lines{"say the place of local rank 1 on h stays empty, because no restart is left: the run "
@@ -392,7 +392,7 @@ TEST_CASE("Supervisor: a pre-empted node whose run succeeds has nothing more to 
   CHECK(node.does(Received{rendezvous::EndRun{{.exit_code = 0}}}) == Lines{"exit 0"});
 }
 
-// A node that has left at a boundary, and whose worker has ended.
+// A node that has left at a boundary, after the end of its worker.
 void leave(ElasticNode& node, const rendezvous::Dismiss& dismiss) {
   (void)node.stop(0, true, /*planned=*/true);
   (void)node.left(0, 0);
@@ -524,7 +524,7 @@ TEST_CASE("Supervisor: a node that comes to a round that keeps its workers prepa
         Lines{"spawn local rank 0", "spawn local rank 1",
               "say h starts 2 workers; they get seats when they are ready",
               "send join with 0 living, 2 begin"});
-  CHECK(does(Received{rendezvous::Prepare{1}}).empty());  // Heard twice.
+  CHECK(does(Received{rendezvous::Prepare{1}}).empty());  // Received twice.
   CHECK(does(WorkerReady{1}) == Lines{"send join with 1 living, 1 begin"});
   CHECK(does(LinkDown{"it broke"}).size() == 1);
   CHECK(does(LinkUp{}) == Lines{"send join with 1 living, 1 begin"});

@@ -86,9 +86,9 @@ TEST_CASE("Supervisor: a replacement that is not ready in time is ended as one t
   node.replace();
   CHECK(node.left() == 60s);
   CHECK(node.does(Tick{}, 60s) == Lines{kLate2, "kill local ranks 2"});
-  CHECK(!node.left());                       // That is said once.
+  CHECK(!node.left());                       // That is logged once.
   CHECK(node.does(WorkerReady{2}).empty());  // Too late: it dies any moment.
-  // What became of it has been said; the daemon counts it.
+  // What became of it has been reported; the daemon counts it.
   CHECK(node.does(WaitingNode::end(2, 0, SIGKILL, /*by_us=*/true)) == Lines{"send slots"});
   CHECK(node.fallen() == 1);
   CHECK(node.supervisor().running());

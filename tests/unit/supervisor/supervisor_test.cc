@@ -52,7 +52,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: joins, runs, finishes and ends with t
                  "[supervisor]") {
   CHECK(does(LinkUp{}) == Lines{"send join"});
   CHECK(does(assign(0)) == Lines{"start round=0 restarts=0"});
-  CHECK(does(assign(0)).empty());  // Heard twice.
+  CHECK(does(assign(0)).empty());  // Received twice.
   CHECK(does(ended(0, 0)).empty());
   CHECK(does(ended(1, 0)) == Lines{"send finished"});
   CHECK(does(verdict(0)) == Lines{"exit 0"});
@@ -147,7 +147,7 @@ TEST_CASE_METHOD(LeaverFixture, "Supervisor: nobody is waited for where a rank f
 TEST_CASE_METHOD(NodeFixture, "Supervisor: records of deaths are carried unchanged, in order",
                  "[supervisor]") {
   const auto record = [](const Event& event) { return std::get<WorkerEnded>(event).death; };
-  // Rank 1 died before the stop; or it was stopped, and its own end says nothing.
+  // Rank 1 died before the stop; or it was stopped, and its own end explains nothing.
   const Event second = GENERATE(ended(1, 7), ended(1, 0, SIGTERM));
   const Event first = ended(0, 97);
   does(LinkUp{});
@@ -177,7 +177,7 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported at once, its wo
   does(assign(0));
   CHECK(does(awaiting(1, 7)) == Lines{"send failed", "signal SIGTERM, rank 1 is lost"});
   does(Received{StopRound{0, "rank 1 exited with 7", true}});
-  CHECK(does(ended(0, 0, SIGTERM)).empty());  // What rank 1 said is still to come.
+  CHECK(does(ended(0, 0, SIGTERM)).empty());  // Rank 1's output is still to come.
   const auto actions = supervisor.step(LastOutput{account}, now);
   supervisor.check_invariants();
   REQUIRE(actions.size() == 3);

@@ -237,7 +237,7 @@ TEST_CASE("Checkpoint: what one rank cannot write all ranks hear, at the next ca
   }
 }
 
-// What is said on all ranks of two, each of which has a folder of its own.
+// The error on all of two ranks, each of which has a folder of its own.
 std::string error_of_folders(const TemporaryDirectory& directory, bool in_wait) {
   std::string verdict[2];
   const auto errors = Ranks{.world_size = 2}.run([&](ProcessGroup& group) {

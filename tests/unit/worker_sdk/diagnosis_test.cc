@@ -41,7 +41,7 @@ TEST_CASE("Diagnosis: from rank to rank that lost one, the first silent one is t
   CHECK(silent_suspect(kRoster, lost(1), {{1, lost(2)}, {2, lost(1)}}) == -1);
   CHECK(silent_suspect(kRoster, kLost, {{1, kLate}, {3, lost(2)}}) == 2);
   CHECK(silent_suspect(kRoster, kLate, {{1, kLost}, {3, lost(2)}}) == -1);
-  // Rank 3 may only be busy: nobody has lost it.
+  // Rank 3 may only be busy: no rank has lost it.
   CHECK(verdict(lost(1), {{1, lost(2)}}) == "peer lost/2: lost rank 2 on c");
 }
 

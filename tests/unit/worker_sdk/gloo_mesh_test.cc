@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 using Addresses = std::vector<char>;
 
-// Has what all but rank 0 have said. Says when rank 0 has asked for the first time.
+// Has the addresses of all but rank 0. Reports rank 0's first query.
 class KnownAddresses : public gloo::rendezvous::Store {
  public:
   void set(const std::string& key, const Addresses& value) override { values_[key] = value; }
@@ -40,7 +40,7 @@ class KnownAddresses : public gloo::rendezvous::Store {
   std::once_flag once_;
 };
 
-// Of `rank`, which then stays where it is: it connects to nobody.
+// Of `rank`, which then stays where it is and connects to no peer.
 Addresses addresses_of(gloo::transport::Context& idle, int rank, int size) {
   Addresses all;
   for (int peer = 0; peer < size; ++peer) {
@@ -82,7 +82,7 @@ TEST_CASE("Gloo mesh: who waits for a peer that will never connect is freed by t
   CHECK(text.find("the round is over") != std::string::npos);
 }
 
-// A peer whose Gloo has not accepted a connection yet: accepting one that was reset ends it.
+// A peer that has not accepted a connection in Gloo yet: accepting one that was reset ends it.
 TEST_CASE("Gloo mesh: a fence resets no connection that a peer has yet to accept") {
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_storage storage{};

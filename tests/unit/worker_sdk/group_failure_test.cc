@@ -85,7 +85,7 @@ TEST_CASE("Group failure: on gloo, ranks that disagree learn it at the deadline"
           const StayUntilAllAreDone to_the_end{all_done};
           (group.rank() == 1 ? d.odd : d.usual)(group, arrays);
         });
-    // Rank 2 may have got all it needs from a broadcast whose root it agrees on.
+    // Rank 2 may have got all it needs from a broadcast if it agrees on the root.
     const bool all_must_fail = d.what != std::string("the root");
     for (int r = 0; r < 3; ++r) {
       const auto& error = errors[static_cast<std::size_t>(r)];
@@ -328,7 +328,7 @@ void check_abort(const char* backend) {
           group.all_reduce(arrays(group, 1));
           group.barrier();
         } else {
-          after_abort.wait();  // Without it nobody can finish.
+          after_abort.wait();  // Without it no rank can finish.
           group.all_reduce(arrays(group, 1));
           group.barrier();
         }

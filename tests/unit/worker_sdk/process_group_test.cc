@@ -91,7 +91,7 @@ TEST_CASE("ProcessGroup: send and recv keep the order between each pair of ranks
           }
         }
       }
-      // Many in a row, while another pair is not heard of.
+      // Many in a row, while another pair is silent.
       for (std::int32_t i = 0; i < 50 && group.rank() < 2; ++i) {
         std::int32_t value = i;
         if (group.rank() == 0) group.send(buffer(&value, 1), 1);

@@ -26,7 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Hands the very same mapping to everyone who opens a segment.
+// Hands the very same mapping to every opener of a segment.
 class OneMapping : public SegmentSource {
  public:
   OfferedSegment create(std::size_t bytes) override {
@@ -177,7 +177,7 @@ TEST_CASE("ShmBackend: broadcasts, gathers, messages and barriers in turn withou
   CHECK(outcome == "all well");
 }
 
-// Each rank's part of an array, all alike, so that what comes out is easy to tell.
+// Each rank's part of an array, all alike, so that the result is easy to check.
 std::string parts_in_turn(Rank& rank, void* shared) {
   const auto n = static_cast<std::size_t>(rank.size);
   for (const std::size_t count : kSizes) {
@@ -250,7 +250,7 @@ std::string barrier_without_the_third(Rank& rank, std::latch& failed) {
     outcome = error.text();
   }
   if (rank.rank < 2) failed.count_down();
-  failed.wait();  // Nobody leaves before.
+  failed.wait();  // No rank leaves before.
   return rank.rank == 1 ? outcome : "";
 }
 
@@ -359,7 +359,7 @@ TEST_CASE("ShmTeam: ranks spin while they wait if together they may use as many 
   CHECK(spinning(2, [&](int rank) { bind_to(static_cast<std::size_t>(rank)); }) == "spins");
 }
 
-// Whom rank 1 takes for the process of rank 0, which may end as rank 1 opens what rank 0 offers.
+// What rank 1 takes for the process of rank 0, which may end as rank 1 opens what rank 0 offers.
 class Neighbour : public SegmentSource {
  public:
   Neighbour() : pid_(::fork()) {

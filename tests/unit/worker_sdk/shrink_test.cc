@@ -1,4 +1,4 @@
-// ProcessGroup::shrink on every backend: who is left goes on. Ranks are threads.
+// ProcessGroup::shrink on every backend: the ranks that are left go on. Ranks are threads.
 
 #include <catch2/catch.hpp>
 #include <future>
@@ -46,7 +46,7 @@ TEST_CASE("Survivors: who is neither heard of nor lost is awaited", "[shrink]") 
   CHECK(survey.awaited() == Ints{2});
   CHECK(survey.members() == Ints{0, 1});
   survey.add_report(2, {});
-  survey.add_report(3, {});  // It is there, and yet somebody wants to go on without it.
+  survey.add_report(3, {});  // It is there, and yet a rank wants to go on without it.
   CHECK(survey.awaited().empty());
   CHECK(survey.members() == Ints{0, 1, 2});
 }
@@ -65,7 +65,7 @@ TEST_CASE("Survivors: only what encode makes is understood", "[shrink]") {
 
 constexpr char kWell[] = "all well, complaints: none";
 
-// All but rank 1, which is called lost by `blames`, or by nobody.
+// All but rank 1, which is called lost by `blames`, or by no rank.
 std::string survive(const Ranks& world, const std::function<bool(int)>& blames,
                     std::chrono::milliseconds patience = 30s) {
   Complaints complaints;

@@ -1,4 +1,4 @@
-// Groups that are split off others, deadlines of single calls, and what Work tells.
+// Groups that are split off others, deadlines of single calls, and what Work reports.
 
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -180,7 +180,7 @@ TEST_CASE("TcpStore: a server that comes late is found", "[store]") {
   CHECK(client.get() == 1);
 }
 
-// A server that accepts and then says `greeting`, or nothing.
+// A server that accepts and then sends `greeting`, or nothing.
 class Stranger {
  public:
   explicit Stranger(std::string greeting) : greeting_(std::move(greeting)) {

@@ -95,7 +95,7 @@ TEST_CASE("Doctor: a clock that is off is named by the middle one", "[doctor]") 
   CHECK(off(2, 4'100, 1) == "clock warn on node3; ");
   CHECK(off(0, -4'100, 1) == "clock warn on node1; ");
   CHECK(off(2, 900, 1).empty());
-  CHECK(off(2, 4'100, 3'000).empty());  // A slow answer says nothing.
+  CHECK(off(2, 4'100, 3'000).empty());  // A slow answer shows nothing.
 }
 
 TEST_CASE("Doctor: who does not reach whom is named", "[doctor]") {
