@@ -218,11 +218,11 @@ void Agent::show_stopping() {
     if (rank_of(local_rank) >= 0) ranks.push_back(rank_of(local_rank));
   }
   const bool interrupted = waiting_.on_terminal() && supervisor_.signalled() == SIGINT;
-  const std::string who = ranks.empty()
-                              ? number_of(static_cast<int>(pids.size()), "worker")
-                              : (ranks.size() == 1 ? "rank " : "ranks ") + ranges_text(ranks);
+  const std::string names = ranks.empty()
+                                ? number_of(static_cast<int>(pids.size()), "worker")
+                                : (ranks.size() == 1 ? "rank " : "ranks ") + ranges_text(ranks);
   waiting_.show(
-      "waiting for " + who + " to end" + (interrupted ? " (Ctrl-C again kills them)" : ""),
+      "waiting for " + names + " to end" + (interrupted ? " (Ctrl-C again kills them)" : ""),
       *ends - std::chrono::steady_clock::now());
   shows_stopping_ = true;
 }

@@ -130,9 +130,9 @@ void Supervisor::give_up_beginners() {
     if (slots_[i].alive || slots_[i].fallen) waited_for.push_back(static_cast<int>(i));
   }
   const auto limit = std::chrono::duration_cast<Milliseconds>(options_.ready_limit);
-  const std::string who = std::string("none of its workers (local rank") +
-                          (waited_for.size() == 1 ? " " : "s ") + ranges_text(waited_for) + ")";
-  leave_unready(who + " has opened its link to ddprun within " + seconds_text(limit) +
+  const std::string subject = std::string("none of its workers (local rank") +
+                              (waited_for.size() == 1 ? " " : "s ") + ranges_text(waited_for) + ")";
+  leave_unready(subject + " has opened its link to ddprun within " + seconds_text(limit) +
                 (living_ > 0 ? "" : "; all have ended, and no restart is left"));
 }
 

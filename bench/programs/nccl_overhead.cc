@@ -124,9 +124,9 @@ struct Costs {
   std::vector<double> extra, ratio;  // Of ours to NCCL's.
 
   void add(const Cost (&cost)[3]) {
-    for (const int who : {0, 1, 2}) {
-      host[who].push_back(cost[who].host_us);
-      step[who].push_back(cost[who].step_us);
+    for (const int kind : {0, 1, 2}) {
+      host[kind].push_back(cost[kind].host_us);
+      step[kind].push_back(cost[kind].step_us);
     }
     extra.push_back(cost[0].host_us - cost[1].host_us);
     ratio.push_back(cost[0].step_us / cost[1].step_us);

@@ -28,7 +28,7 @@ RasProcess process_from(const json& object) {
 
 RasRank rank_from(const json& object) {
   const json& status = object.at("status");
-  RasRank rank{.who = process_from(object),
+  RasRank rank{.process = process_from(object),
                .init_state = whole(status, "init_state"),
                .async_error = whole(status, "async_error"),
                .finalizing = status.at("finalize_called").get<bool>(),
@@ -52,7 +52,7 @@ RasCommunicator communicator_from(const json& object) {
   }
   for (const json& rank : object.at("missing_ranks").get_ref<const json::array_t&>()) {
     const json& status = rank.at("status");
-    communicator.missing.push_back({.who = process_from(rank),
+    communicator.missing.push_back({.process = process_from(rank),
                                     .unresponsive = status.at("unresponsive").get<bool>(),
                                     .dead = status.at("considered_dead").get<bool>()});
   }
@@ -103,7 +103,7 @@ namespace {
 constexpr std::size_t kLinesMax = 32;  // Per communicator.
 constexpr int kSuccess = 0, kInProgress = 7;
 
-std::string who(const RasProcess& process) {
+std::string process_text(const RasProcess& process) {
   return "rank " + std::to_string(process.rank) + " (pid " + std::to_string(process.pid) + " on " +
          plain_line(process.host) + ", GPU " + std::to_string(process.gpu) + ")";
 }
@@ -138,7 +138,7 @@ void add_missing(const RasCommunicator& communicator, std::vector<std::string>& 
     const char* why = missing.dead           ? "is dead"
                       : missing.unresponsive ? "does not answer"
                                              : "is not in it, or no longer";
-    lines.push_back(who(missing.who) + " " + why);
+    lines.push_back(process_text(missing.process) + " " + why);
   }
 }
 
@@ -148,7 +148,7 @@ void add_counts(const RasCommunicator& communicator, std::vector<std::string>& l
   std::map<std::string, std::map<std::uint64_t, std::vector<int>>> seen;
   for (const RasRank& rank : communicator.ranks) {
     for (const auto& [operation, count] : rank.counts) {
-      seen[operation][count].push_back(rank.who.rank);
+      seen[operation][count].push_back(rank.process.rank);
     }
   }
   for (auto& [operation, by_count] : seen) {
@@ -178,7 +178,7 @@ void add_states(const RasCommunicator& communicator, std::vector<std::string>& l
     }
     if (rank.aborting) add("aborts");
     if (rank.finalizing || rank.destroying) add("leaves");
-    if (!text.empty()) lines.push_back(who(rank.who) + text);
+    if (!text.empty()) lines.push_back(process_text(rank.process) + text);
   }
 }
 

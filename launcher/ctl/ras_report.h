@@ -20,14 +20,14 @@ struct RasProcess {
 };
 
 struct RasRank {
-  RasProcess who;
+  RasProcess process;
   int init_state = 0, async_error = 0;  // ncclResult_t.
   bool finalizing = false, destroying = false, aborting = false;
   std::map<std::string, std::uint64_t> counts;  // Number of calls per operation so far.
 };
 
 struct RasMissing {
-  RasProcess who;
+  RasProcess process;
   bool unresponsive = false;
   bool dead = false;
 };

@@ -106,10 +106,10 @@ void watch_python(NodeContext& context, const Environment& environment) {
 void print_how_to_join(const NodeContext& context) {
   if (context.plan.mode != RendezvousPlan::Mode::kHost || !context.plan.others_may_come) return;
   if (!context.options.scheduler.empty()) return;  // The scheduler starts the others itself.
-  const std::string who = context.plan.nnodes.max > 2 ? "each other node" : "the other node";
+  const std::string others = context.plan.nnodes.max > 2 ? "each other node" : "the other node";
   const std::string where = is_loopback(context.plan.endpoint.host)
-                                ? "for " + who + ", which has to be on this host"
-                                : "on " + who;
+                                ? "for " + others + ", which has to be on this host"
+                                : "on " + others;
   log::info(where + ", run:\n\n  " + paste_line(context.plan, context.options, context.token) +
             "\n");
 }

@@ -41,22 +41,22 @@ struct Handlers {
 };
 
 // torch serves from then on, until the worker ends.
-Result<Handlers> handlers_of(const std::string& who, const std::string& door) {
+Result<Handlers> handlers_of(const std::string& worker, const std::string& door) {
   if (door.empty()) {
     return Failure{Errc::kNotFound,
-                   who +
+                   worker +
                        " cannot be queried: PyTorch's debug handlers are available in runs with "
                        "--on-stall log or --on-stall kill"};
   }
   const auto answer = query_window(door, "debug");
   if (!answer && answer.error().code == Errc::kPeerSilent) {
     return Failure{Errc::kPeerSilent,
-                   who +
+                   worker +
                        " does not answer: it is stopped, or a call of it holds Python's lock; "
                        "ddprunctl stacks shows where it is"};
   }
   if (!answer) {
-    return Failure{Errc::kNotFound, who + " does not listen: it has not imported torch (yet)"};
+    return Failure{Errc::kNotFound, worker + " does not listen: it has not imported torch (yet)"};
   }
   const auto is_kept = [](int depth, json::parse_event_t, json&) { return depth <= 4; };
   const json reply = json::parse(*answer, is_kept, /*allow_exceptions=*/false);
@@ -68,7 +68,7 @@ Result<Handlers> handlers_of(const std::string& who, const std::string& door) {
   if (handlers.socket.empty()) {
     const std::string why = text("error");
     return Failure{Errc::kNotFound,
-                   who + ": " + (why.empty() ? "its answer cannot be read" : cell_text(why))};
+                   worker + ": " + (why.empty() ? "its answer cannot be read" : cell_text(why))};
   }
   for (const json& name : reply.value("handlers", json::array())) {
     if (name.is_string()) handlers.names.push_back(name.get<std::string>());
@@ -132,11 +132,11 @@ void print(const std::string& body) {
   if (terminal && !text.ends_with('\n')) write_output("\n");
 }
 
-Result<void> query_handler(const std::string& who, const Handlers& handlers,
+Result<void> query_handler(const std::string& worker, const Handlers& handlers,
                            const DebugQuestion& question) {
   Exchange exchange("/handler/" + question.handler, question.limit);
   const auto response = exchange.with(handlers.socket);
-  const std::string prefix = who + ", asked for " + question.handler + ": ";
+  const std::string prefix = worker + ", asked for " + question.handler + ": ";
   if (!response) return Failure{response.error().code, prefix + response.error().context};
   if (response->result() == http::status::ok) {
     print(response->body());
@@ -161,12 +161,13 @@ Result<void> print_debug(const DebugQuestion& question) {
   if (!run) return run.error();
   const auto pid = pid_of(*run, question.rank);
   if (!pid) return pid.error();
-  const std::string who = "rank " + std::to_string(question.rank) + " (pid " +
-                          std::to_string(*pid) + ") of run '" + cell_text(run->record.run_id) + "'";
+  const std::string worker = "rank " + std::to_string(question.rank) + " (pid " +
+                             std::to_string(*pid) + ") of run '" + cell_text(run->record.run_id) +
+                             "'";
   const std::string door = started_with("/proc/" + std::to_string(*pid), "DDPRUN_WATCH_SOCKET");
-  const auto handlers = handlers_of(who, door);
+  const auto handlers = handlers_of(worker, door);
   if (!handlers) return handlers.error();
-  if (!question.handler.empty()) return query_handler(who, *handlers, question);
+  if (!question.handler.empty()) return query_handler(worker, *handlers, question);
   for (const std::string& name : handlers->names) write_output(cell_text(name) + "\n");
   return {};
 }

@@ -78,10 +78,10 @@ std::string fate_of(const PastRun& run, const json& verdict) {
   }
   if (kind == "success") return "finished";
   const json& first = part_of(verdict, "first_cause");
-  const std::string who = rank_on_host(first), last = last_line(words(first, "last_words"));
-  if (!who.empty() && !last.empty()) return who + ": " + last;
-  if (const std::string ending = ending_of(first); !who.empty() && !ending.empty()) {
-    return who + ": " + ending;
+  const std::string rank_text = rank_on_host(first), last = last_line(words(first, "last_words"));
+  if (!rank_text.empty() && !last.empty()) return rank_text + ": " + last;
+  if (const std::string ending = ending_of(first); !rank_text.empty() && !ending.empty()) {
+    return rank_text + ": " + ending;
   }
   const std::string text = words(verdict, "text");
   if (!text.empty()) return text.substr(0, text.find('\n'));

@@ -162,10 +162,11 @@ Result<void> print_logs(const LogsOptions& options) {
     if (goes_on && !reader.mute().empty()) return Failure{Errc::kPeerSilent, reader.mute()};
   }
   if (reader.found()) return {};
-  const std::string who =
+  const std::string subject =
       options.rank < 0 ? "workers" : "a worker of rank " + std::to_string(options.rank);
   return Failure{Errc::kNotFound,
-                 "nothing is known here that " + who + " of run '" + cell_text(run->record.run_id) +
+                 "nothing is known here that " + subject + " of run '" +
+                     cell_text(run->record.run_id) +
                      "' wrote; each machine has the output of its own workers only"};
 }
 

@@ -278,10 +278,11 @@ std::vector<std::string> windows_of(const PastRun& run) {
 }
 
 std::string mute_text(const RunRecord& run, const std::vector<MuteAgent>& mute, std::size_t all) {
-  std::string who;
+  std::string agents_text;
   for (const MuteAgent& agent : mute) {
     if (agent.pid == 0) continue;
-    who += (who.empty() ? "" : "; ") + std::to_string(agent.pid) + state_text(agent.state);
+    agents_text +=
+        (agents_text.empty() ? "" : "; ") + std::to_string(agent.pid) + state_text(agent.state);
   }
   const bool one = mute.size() == 1;
   std::string agents = one ? "its agent" : "its agents";
@@ -290,7 +291,8 @@ std::string mute_text(const RunRecord& run, const std::vector<MuteAgent>& mute, 
   }
   return "run " + shell_quote(plain_line(run.run_id)) + " is in progress (launcher " +
          std::to_string(run.launcher.pid) + "), but " + agents +
-         (who.empty() ? "" : " (" + who + ")") + (one ? " does" : " do") + " not answer";
+         (agents_text.empty() ? "" : " (" + agents_text + ")") + (one ? " does" : " do") +
+         " not answer";
 }
 
 std::string mute_text(const PastRun& run, const std::vector<AgentAnswer>& answers) {

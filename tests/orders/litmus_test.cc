@@ -120,8 +120,8 @@ TEST_CASE("Litmus: nobody sees a location go back") {
 }
 
 TEST_CASE("Litmus: what is added at once is never lost") {
-  const auto add = [](int who) {
-    return [who] { found[who] = shared.x.fetch_add(1, memory_order_relaxed); };
+  const auto add = [](int thread) {
+    return [thread] { found[thread] = shared.x.fetch_add(1, memory_order_relaxed); };
   };
   CHECK(outcomes_of({add(0), add(1), add(2)}) == "012 021 102 120 201 210");
 }

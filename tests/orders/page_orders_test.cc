@@ -36,11 +36,11 @@ bool is_whole(const std::optional<worker_sdk::LossNotice>& word) {
 }
 
 TEST_CASE("Orders: a word of the agent that is seen is seen whole") {
-  const auto look = [] {
+  const auto read = [] {
     const auto word = worker_sdk::read_loss(page);
     expect(!word || is_whole(word), "half a word");
   };
-  CHECK_THAT(explore(on_page({notify_loss, look})).text(), Catch::StartsWith("all well in all"));
+  CHECK_THAT(explore(on_page({notify_loss, read})).text(), Catch::StartsWith("all well in all"));
 }
 
 TEST_CASE("Orders: who listens hears the agent's word, and does not sleep for ever") {

@@ -135,12 +135,13 @@ void Cluster::seat_workers(const std::string& name, const agent::SeatWorkers& se
   }
   for (const int local_rank : seat.local_ranks) {
     Worker& worker = host.workers.at(static_cast<std::size_t>(local_rank));
-    const std::string who = name + "'s local rank " + std::to_string(local_rank);
+    const std::string name_of_rank = name + "'s local rank " + std::to_string(local_rank);
     // One that died a moment ago may be seated: its agent stands still, or reads one thing after
     // the other.
-    check(worker.ready, who + " is seated and not ready");
-    check(worker.round < seat.seat.round, who + " is seated twice");
-    check(worker.round == -1 || worker.left || !worker.alive, who + " is seated out of a round");
+    check(worker.ready, name_of_rank + " is seated and not ready");
+    check(worker.round < seat.seat.round, name_of_rank + " is seated twice");
+    check(worker.round == -1 || worker.left || !worker.alive,
+          name_of_rank + " is seated out of a round");
     worker.round = seat.seat.round;
     ++reseated_;
     worker.left = worker.fenced = false;

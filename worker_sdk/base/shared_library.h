@@ -22,7 +22,7 @@ struct Library {
   void* find(const char* symbol) const;
 };
 
-Library open_library(const LibraryRequest& wish);
+Library open_library(const LibraryRequest& request);
 
 // The folders in which pip and Debian put Python packages here, as glob(7) patterns.
 std::vector<std::string> python_package_patterns();

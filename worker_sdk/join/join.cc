@@ -138,11 +138,11 @@ void Joiner::withdraw(const Error& error) noexcept {
   if (!store) return;
   try {
     const Error::Where& where = error.where();
-    const std::string who =
+    const std::string subject =
         "rank " + std::to_string(roster_->shown(rank_)) + " on " + host_ + " cannot join: ";
     const std::string doing = where.operation.empty() ? "" : where.operation + ": ";
     Meeting::withdraw(*with_prefix(*store, prefix_), rank_,
-                      Error(error.kind(), {.peer = rank_}, who + doing + error.text()));
+                      Error(error.kind(), {.peer = rank_}, subject + doing + error.text()));
   } catch (const std::exception&) {  // Without a store, the others notice the end of this rank.
   }
 }

@@ -119,15 +119,15 @@ std::vector<std::string> Meeting::listen(const std::string& topic) {
 
 void Meeting::throw_absence(const std::string& topic) {
   std::vector<int> missing;
-  std::string who;
+  std::string numbers;
   for (int r = 0; r < size_; ++r) {
     if (keys_.check({key(topic, r)})) continue;
     missing.push_back(r);
-    who += (who.empty() ? "" : ", ") + roster_->number(r);
+    numbers += (numbers.empty() ? "" : ", ") + roster_->number(r);
   }
   if (missing.empty()) throw_failure(ErrorKind::timed_out, 0, "rank 0 has not answered");
   const int first = missing.front();
-  throw_failure(ErrorKind::timed_out, first, "no sign of rank(s) " + who, std::move(missing));
+  throw_failure(ErrorKind::timed_out, first, "no sign of rank(s) " + numbers, std::move(missing));
 }
 
 namespace {
@@ -140,9 +140,9 @@ constexpr milliseconds kSettlementGrace{2000};  // For the settling rank to writ
 
 std::string presence_key(int rank) { return "here/" + std::to_string(rank); }
 
-[[noreturn]] void refuse(const SurvivorsRequest& request, const std::string& whose) {
+[[noreturn]] void refuse(const SurvivorsRequest& request, const std::string& owner) {
   throw Error(ErrorKind::mismatch, {.rank = request.rank, .operation = "shrink"},
-              whose + " is of another version of ddprun");
+              owner + " is of another version of ddprun");
 }
 
 // False: some ranks have not arrived.

@@ -164,11 +164,12 @@ std::string name_of(const NcclProfile::Communicator& communicator) {
              : communicator.name;
 }
 
-std::string headline(const NcclProfile::Communicator& c, const ProfiledRank& who) {
+std::string headline(const NcclProfile::Communicator& c, const ProfiledRank& identity) {
   return format(
       "ddprun: nccl: rank %d on %s, communicator %s: %d ranks on %d node%s; kernels by the GPU's "
       "clock\n",
-      who.rank, who.host.c_str(), name_of(c).c_str(), c.ranks, c.nodes, c.nodes == 1 ? "" : "s");
+      identity.rank, identity.host.c_str(), name_of(c).c_str(), c.ranks, c.nodes,
+      c.nodes == 1 ? "" : "s");
 }
 
 const char* or_dash(const std::string& text) { return text.empty() ? "-" : text.c_str(); }
@@ -249,12 +250,12 @@ Json named(const char* what, int rank, int lane, const std::string& name) {
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", lane}, {"args", {{"name", name}}}};
 }
 
-Json events_json(const NcclProfile& profile, const ProfiledRank& who) {
+Json events_json(const NcclProfile& profile, const ProfiledRank& identity) {
   Json events = Json::array();
-  events.push_back(named("process_name", who.rank, 0,
-                         "rank " + std::to_string(who.rank) + " (" + who.host + ")"));
+  events.push_back(named("process_name", identity.rank, 0,
+                         "rank " + std::to_string(identity.rank) + " (" + identity.host + ")"));
   for (std::size_t i = 0; i < profile.communicators().size(); ++i) {
-    events.push_back(named("thread_name", who.rank, kFirstLane + static_cast<int>(i),
+    events.push_back(named("thread_name", identity.rank, kFirstLane + static_cast<int>(i),
                            "NCCL " + name_of(profile.communicators()[i])));
   }
   for (const NcclProfile::Span& span : profile.spans()) {
@@ -264,7 +265,7 @@ Json events_json(const NcclProfile& profile, const ProfiledRank& who) {
                       {"name", row.call.function},
                       {"ts", static_cast<double>(profile.host_ns(span.begin_ns)) / 1e3},
                       {"dur", static_cast<double>(span.end_ns - span.begin_ns) / 1e3},
-                      {"pid", who.rank},
+                      {"pid", identity.rank},
                       {"tid", kFirstLane + static_cast<int>(row.communicator)},
                       {"args",
                        {{"sequence", span.sequence},
@@ -279,11 +280,11 @@ Json events_json(const NcclProfile& profile, const ProfiledRank& who) {
 
 }  // namespace
 
-std::string profile_table(const NcclProfile& profile, const ProfiledRank& who) {
+std::string profile_table(const NcclProfile& profile, const ProfiledRank& identity) {
   std::string text;
   for (std::size_t i = 0; i < profile.communicators().size(); ++i) {
     if (rows_of(profile, i).empty()) continue;
-    text += headline(profile.communicators()[i], who) + table_of(profile, i);
+    text += headline(profile.communicators()[i], identity) + table_of(profile, i);
   }
   if (profile.not_listed() > 0) {
     text += format("%8lld  calls of further kinds\n", static_cast<long long>(profile.not_listed()));
@@ -291,12 +292,12 @@ std::string profile_table(const NcclProfile& profile, const ProfiledRank& who) {
   return text;
 }
 
-std::string profile_json(const NcclProfile& profile, const ProfiledRank& who) {
-  const Json json = {{"rank", who.rank},
-                     {"host", who.host},
+std::string profile_json(const NcclProfile& profile, const ProfiledRank& identity) {
+  const Json json = {{"rank", identity.rank},
+                     {"host", identity.host},
                      {"communicators", communicators_json(profile)},
                      {"calls_not_listed", profile.not_listed()},
-                     {"traceEvents", events_json(profile, who)}};
+                     {"traceEvents", events_json(profile, identity)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -123,10 +123,10 @@ struct ProfiledRank {
 
 // Per communicator a headline and a row per kind of call, the longest in total first. Every line
 // ends with a line break. Empty if nothing was called.
-std::string profile_table(const NcclProfile& profile, const ProfiledRank& who);
+std::string profile_table(const NcclProfile& profile, const ProfiledRank& identity);
 
 // One object that chrome://tracing and Perfetto show ("traceEvents": the last calls, on the host's
 // wall clock), with the table's figures as "communicators".
-std::string profile_json(const NcclProfile& profile, const ProfiledRank& who);
+std::string profile_json(const NcclProfile& profile, const ProfiledRank& identity);
 
 }  // namespace ddprun::worker_sdk

@@ -49,24 +49,24 @@ class Profiler {
     if (!wanted_ || ::getpid() != pid_) return;  // Not in a forked child.
     const std::lock_guard lock(mutex_);
     write();
-    if (who_.rank == 0) std::fputs(profile_table(profile_, who_).c_str(), stderr);
+    if (identity_.rank == 0) std::fputs(profile_table(profile_, identity_).c_str(), stderr);
   }
 
  private:
   void begin(int rank) {
-    if (who_.rank < 0) who_.rank = rank;  // If there is no launcher.
+    if (identity_.rank < 0) identity_.rank = rank;  // If there is no launcher.
     // Warn now, not after hours.
     if (!folder_.empty() && ::access(folder_.c_str(), W_OK | X_OK) != 0) complain(folder_ + "/");
   }
   void write() {
     if (folder_.empty() || profile_.rows().empty() || written_) return;
     written_ = true;
-    const std::string path = folder_ + "/nccl.rank" + std::to_string(who_.rank) + ".json";
-    if (!write_whole(path, profile_json(profile_, who_))) complain(path);
+    const std::string path = folder_ + "/nccl.rank" + std::to_string(identity_.rank) + ".json";
+    if (!write_whole(path, profile_json(profile_, identity_))) complain(path);
   }
   void complain(const std::string& path) const {
-    std::fprintf(stderr, "ddprun: warning: rank %d on %s cannot write %s: %s\n", who_.rank,
-                 who_.host.c_str(), path.c_str(), std::strerror(errno));
+    std::fprintf(stderr, "ddprun: warning: rank %d on %s cannot write %s: %s\n", identity_.rank,
+                 identity_.host.c_str(), path.c_str(), std::strerror(errno));
   }
   static ProfiledRank this_rank() {
     const std::string rank = environment_variable("RANK"),
@@ -80,7 +80,7 @@ class Profiler {
   const pid_t pid_ = ::getpid();
   std::mutex mutex_;
   NcclProfile profile_;
-  ProfiledRank who_ = this_rank();
+  ProfiledRank identity_ = this_rank();
   bool written_ = false;  // All events so far.
 };
 

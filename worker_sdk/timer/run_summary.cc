@@ -39,11 +39,11 @@ std::string late_json(const std::vector<LateRank>& late) {
 
 }  // namespace
 
-std::string to_json(const RunSummary& summary, const Identity& who, const std::string& host) {
+std::string to_json(const RunSummary& summary, const Identity& identity, const std::string& host) {
   const SyncReport& steps = summary.steps;
-  return "{\"rank\": " + std::to_string(who.rank) +
-         ", \"world_size\": " + std::to_string(who.world_size) +
-         ", \"restart_count\": " + std::to_string(who.restart_count) +
+  return "{\"rank\": " + std::to_string(identity.rank) +
+         ", \"world_size\": " + std::to_string(identity.world_size) +
+         ", \"restart_count\": " + std::to_string(identity.restart_count) +
          ", \"host\": " + quoted(host) + ", \"steps\": " + std::to_string(steps.steps) +
          seconds("startup", summary.startup) + seconds("data", steps.data) +
          seconds("optimizer", steps.optimizer) + seconds("outside", steps.outside) +

@@ -20,7 +20,7 @@ struct RunSummary {
   std::vector<LateRank> late;  // In the whole job, not only this rank.
 };
 
-std::string to_json(const RunSummary& summary, const Identity& who, const std::string& host);
+std::string to_json(const RunSummary& summary, const Identity& identity, const std::string& host);
 
 // Written aside and renamed, so that no reader sees a part. False: it could not be written.
 bool write_whole(const std::string& path, const std::string& text);

@@ -11,8 +11,8 @@ constexpr int kWaitingLane = 2;  // Buckets that are full and wait for those bef
 
 class Writer {
  public:
-  explicit Writer(const TraceRank& who) : who_(who) {
-    name("process_name", 0, "rank " + std::to_string(who.rank) + " (" + who.host + ")");
+  explicit Writer(const TraceRank& identity) : identity_(identity) {
+    name("process_name", 0, "rank " + std::to_string(identity.rank) + " (" + identity.host + ")");
     name("thread_name", kTrainingLane, "training");
     name("thread_name", kBucketLane, "gradient buckets");
     name("thread_name", kWaitingLane, "buckets in the queue");
@@ -21,7 +21,7 @@ class Writer {
   void span(int lane, const std::string& label, StepClock::time_point start,
             std::chrono::nanoseconds duration, const std::string& arguments = "{}") {
     char times[96];
-    const std::chrono::nanoseconds at = start.time_since_epoch() + who_.wall_clock;
+    const std::chrono::nanoseconds at = start.time_since_epoch() + identity_.wall_clock;
     std::snprintf(times, sizeof times, "\"ts\": %.3f, \"dur\": %.3f",
                   static_cast<double>(at.count()) / 1e3,
                   static_cast<double>(duration.count()) / 1e3);
@@ -33,7 +33,7 @@ class Writer {
 
  private:
   std::string ids(int lane) const {
-    return ", \"pid\": " + std::to_string(who_.rank) + ", \"tid\": " + std::to_string(lane);
+    return ", \"pid\": " + std::to_string(identity_.rank) + ", \"tid\": " + std::to_string(lane);
   }
   void name(const char* what, int lane, const std::string& value) {
     std::string quoted;
@@ -46,7 +46,7 @@ class Writer {
   }
   void add(const std::string& event) { events_ += (events_.empty() ? "" : ",\n") + event; }
 
-  const TraceRank& who_;
+  const TraceRank& identity_;
   std::string events_;
 };
 
@@ -79,8 +79,8 @@ void write_step(Writer& out, const StepTimes& step) {
 
 }  // namespace
 
-std::string chrome_trace(const TraceRank& who, const std::deque<StepTimes>& steps) {
-  Writer out(who);
+std::string chrome_trace(const TraceRank& identity, const std::deque<StepTimes>& steps) {
+  Writer out(identity);
   for (const StepTimes& step : steps) write_step(out, step);
   return out.text();
 }

@@ -17,6 +17,6 @@ struct TraceRank {
   std::chrono::nanoseconds wall_clock{0};
 };
 
-std::string chrome_trace(const TraceRank& who, const std::deque<StepTimes>& steps);
+std::string chrome_trace(const TraceRank& identity, const std::deque<StepTimes>& steps);
 
 }  // namespace ddprun::worker_sdk

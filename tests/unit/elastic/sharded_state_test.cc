@@ -85,13 +85,15 @@ void require_whole(ShardedState& state, ProcessGroup& group, std::int64_t steps,
 
 using Errors = std::vector<std::optional<Error>>;
 
-// A round of the processes that `who` numbers.
-Errors round(Processes& all, const std::vector<int>& who,
+// A round of the processes that `members` numbers.
+Errors round(Processes& all, const std::vector<int>& members,
              const std::function<void(ShardedState&, ProcessGroup&)>& body,
              const std::string& backend = "shm", const std::vector<std::string>& hosts = {}) {
-  return test::Ranks{.world_size = static_cast<int>(who.size()), .backend = backend, .hosts = hosts}
+  return test::Ranks{
+      .world_size = static_cast<int>(members.size()), .backend = backend, .hosts = hosts}
       .run([&](ProcessGroup& group) {
-        const auto number = static_cast<std::size_t>(who[static_cast<std::size_t>(group.rank())]);
+        const auto number =
+            static_cast<std::size_t>(members[static_cast<std::size_t>(group.rank())]);
         body(*all.states[number], group);
       });
 }
@@ -104,9 +106,9 @@ TEST_CASE("Sharded state: rounds of other ranks go on with it") {
     // One goes at a time; then some come.
     const std::vector<std::vector<int>> rounds = {{0, 1, 2, 3}, {1, 2, 3}, {3, 2},
                                                   {3},          {3, 0, 4}, {4, 0, 3, 1, 2}};
-    for (const std::vector<int>& who : rounds) {
+    for (const std::vector<int>& members : rounds) {
       const auto errors = round(
-          all, who,
+          all, members,
           [&](ShardedState& state, ProcessGroup& group) {
             enter(state, group, round_of(group, version));
             require_whole(state, group, version);
@@ -114,11 +116,11 @@ TEST_CASE("Sharded state: rounds of other ranks go on with it") {
             step(state, group, version + 2);
             require_whole(state, group, version + 2);
           },
-          who.size() == 1 ? "auto" : backend);
+          members.size() == 1 ? "auto" : backend);
       CHECK(test::outcome(errors) == "all well");
       version += 2;
       for (int number = 0; number < 5; ++number) {  // A process that is not in it ends.
-        if (std::find(who.begin(), who.end(), number) != who.end()) continue;
+        if (std::find(members.begin(), members.end(), number) != members.end()) continue;
         all.states[static_cast<std::size_t>(number)] =
             std::make_unique<ShardedState>("state", options());
       }
@@ -129,8 +131,8 @@ TEST_CASE("Sharded state: rounds of other ranks go on with it") {
 TEST_CASE("Sharded state: of more than one piece, and of fewer elements than shards") {
   for (const std::size_t count : {std::size_t{1'500'000}, std::size_t{3}, std::size_t{0}}) {
     Processes all(3, count);
-    for (const std::vector<int>& who : {std::vector<int>{0, 1, 2}, std::vector<int>{2, 1}}) {
-      const auto errors = round(all, who, [&](ShardedState& state, ProcessGroup& group) {
+    for (const std::vector<int>& members : {std::vector<int>{0, 1, 2}, std::vector<int>{2, 1}}) {
+      const auto errors = round(all, members, [&](ShardedState& state, ProcessGroup& group) {
         const bool first = group.world_size() == 3;
         enter(state, group, round_of(group, first ? 0 : 1));
         if (first) step(state, group, 1);

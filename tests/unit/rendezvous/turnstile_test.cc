@@ -57,12 +57,12 @@ TEST_CASE("Turnstile: ten thousand idlers delay the last of them by no more than
           "[turnstile]") {
   Turnstile turnstile(1000, 200ms);
   TimePoint now = kNow;
-  for (Turnstile::Id who = 1; who <= 10'000; ++who) (void)turnstile.enter(who, now);
+  for (Turnstile::Id visitor = 1; visitor <= 10'000; ++visitor) (void)turnstile.enter(visitor, now);
   CHECK_FALSE(turnstile.enter(0, now));
   bool let_in = false;
   while (!let_in) {
     now = turnstile.deadline().value();
-    for (const Turnstile::Id who : turnstile.admit(now)) let_in = let_in || who == 0;
+    for (const Turnstile::Id visitor : turnstile.admit(now)) let_in = let_in || visitor == 0;
   }
   CHECK(now - kNow == 2s);
 }
