@@ -12,11 +12,11 @@
 // All contenders run in the same processes, in turns of 50, 10 or, from 25 MiB on, 1 run, so that
 // whatever else the machine does hits all of them, while none of them pays for what the one before
 // it has thrown out of the caches, or for the CPUs that it has left the ranks on: MPI's programs
-// are alone in theirs. Each run begins with two barriers (the first one wakes who sleeps), is timed
-// on every rank, and counts as long as its slowest rank. Prints medians over runs, and the ratio to
-// Gloo as the median of the ratios of neighbouring runs; with "lines", "name bytes microseconds"
-// for all_reduce.py, which has other peers' programs take turns with this one. "bind": each rank
-// has a CPU to itself.
+// are alone in theirs. Each run begins with two barriers (the first one wakes sleeping ranks), is
+// timed on every rank, and counts as long as its slowest rank. Prints medians over runs, and the
+// ratio to Gloo as the median of the ratios of neighbouring runs; with "lines", "name bytes
+// microseconds" for all_reduce.py, which has other peers' programs take turns with this one.
+// "bind": each rank has a CPU to itself.
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>

@@ -1,4 +1,4 @@
-// Does the sync timer tell the truth on a GPU? The question of sync_truth.cc, of the backend nccl.
+// Is the sync timer right on a GPU? The question of sync_truth.cc, of the backend nccl.
 //
 //   ddprun --nproc-per-node 2 bench_gpu_sync_truth [rounds] [MiB of gradients] [ms of a layer]
 //
@@ -37,7 +37,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A stream, and work for it whose length is known.
+// A stream, and work of known length for it.
 class Gpu {
  public:
   explicit Gpu(ProcessGroup& group) : scratch_(group.allocate(2 * kScratch)) {

@@ -1,4 +1,4 @@
-// What do sums of gradients cost whose bits do not depend on the ranks? GradientSums in its two
+// What do sums of gradients cost if their bits do not depend on the ranks? GradientSums in its two
 // kinds, exact and plain, on one host through shared memory.
 //
 //   bench_gradient_sums [ranks] [shards of a rank] [millions of elements] [rounds] [KiB a bucket]

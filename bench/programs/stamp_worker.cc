@@ -1,4 +1,4 @@
-// A worker for bench/restart.py: says when it runs, and rank 1 of the first round kills itself.
+// A worker for bench/restart.py: records when it runs, and rank 1 of the first round kills itself.
 // Appends "<round> <rank> <CLOCK_MONOTONIC in ns>" to the file named by STAMPS, and "death - <ns>"
 // right before the end. The round is 1 once that has happened: torchrun's restart count is another
 // on each node.

@@ -3,7 +3,7 @@
 //
 //   bench_store_floor ANSWER_BYTES
 //
-// Says its port; ends with its standard input. Started by bench/store.py.
+// Prints its port; ends with its standard input. Started by bench/store.py.
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

@@ -144,7 +144,7 @@ Figures load(std::deque<Client>& clients, std::chrono::duration<double> length) 
       client.begin_turn();
     }
   }
-  // Whoever is still waiting counts with the time that it has waited, or starving would not show.
+  // A client that still waits counts with the time that it has waited, or starving would not show.
   for (const Client& client : clients) {
     figures.nanoseconds.push_back(nanoseconds(end - client.begun()));
   }

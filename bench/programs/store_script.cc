@@ -15,7 +15,8 @@ Scripts tcp_store(bool new_dialect, const std::string& operation, const std::str
   if (operation == "set") scripts.turn = {set_and_check};
   if (operation == "add") scripts.turn = {{{to.add(key, 1)}, 8}};
   if (operation == "get" || operation == "wait") {
-    // In one piece: what answers each piece, whatever it says, must not answer twice here.
+    // In one piece: a server that answers each piece, whatever is in it, must not answer twice
+    // here.
     scripts.begin = {{{to.set(key, value) + to.check({key})}, 1}};
     scripts.turn = {{{to.wait({key})}, 1}};
   }

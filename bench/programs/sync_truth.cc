@@ -1,8 +1,8 @@
-// Does the sync timer tell the truth?
+// Is the sync timer right?
 //
 //   bench_sync_truth [rounds] [MiB of gradients] [ms of one of the 8 layers] [ranks] [load]
 //
-// Part 1, two ranks unless `ranks` says more. Backward computes either elsewhere (it waits, as the
+// Part 1, two ranks unless `ranks` is more. Backward computes either elsewhere (it waits, as the
 // host of a GPU does), or on the host's cores, which the all_reduce then shares. Each round
 // measures the same thing with synchronisation and without (no_sync), in turn:
 //   step   one step that all ranks begin together,
@@ -12,7 +12,7 @@
 // `exposed` as the timers report it, the mean of all ranks likewise. `load` processes compute
 // beside.
 //
-// Part 2, three ranks: rank 2 stands still for 300 ms in one step; what the timer says of it.
+// Part 2, three ranks: rank 2 stands still for 300 ms in one step; what the timer reports of it.
 
 #include <poll.h>
 #include <signal.h>

@@ -209,7 +209,7 @@ void Node::linked(std::shared_ptr<Link> link) {
                     }});
   send(rendezvous::Hello{rendezvous::kProtocolVersion, crowd_.plan().run_id,
                          "node" + std::to_string(index_) + "." + random_hex(8)});
-  if (crowd_.plan().tls) join();  // As an agent: the handshake has proved who the daemon is.
+  if (crowd_.plan().tls) join();  // As an agent: the handshake has proved that it is the daemon.
 }
 
 void Node::join() {

@@ -136,7 +136,7 @@ void StoreHost::run() {
   }
 }
 
-// Other hosts' users cannot be told apart; of this host's users only our own and root may.
+// Other hosts' users cannot be distinguished; of this host's users only our own and root may.
 bool StoreHost::may_use(int connection) {
   const PeerUser user = users_.look_up(connection);
   return user != PeerUser::kOthers && user != PeerUser::kGone;

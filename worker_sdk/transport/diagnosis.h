@@ -26,7 +26,7 @@ class LostPeer {
   int rank() const noexcept { return rank_.load(std::memory_order_acquire); }  // -1: none.
   explicit operator bool() const noexcept { return rank() >= 0; }
 
-  // Call only after tell(). "lost rank 2 on node-b (the agent reports: its node was lost)"
+  // Call only after report(). "lost rank 2 on node-b (the agent reports: its node was lost)"
   std::string text(const Roster& roster) const;
   Error error(const Roster& roster, const Call& call) const;
 
