@@ -3,8 +3,18 @@ node is lost. Ranks of two nodes are played: each has the folder of its node."""
 
 import os
 import shutil
+import textwrap
 
 import torch_case
+import ddprun_case  # pylint: disable=wrong-import-order
+
+# What the scripts of the examples begin with.
+DIE = """
+import os, signal
+def die(now):
+    if now and os.environ["DIES"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 HEAD = """
 import torch.distributed.checkpoint as dcp
@@ -162,6 +172,104 @@ for step in range(1, 4):
 writer.wait()
 load(3)
 """, 2)
+
+
+EXAMPLES = os.path.join(torch_case.HERE, "../../examples")
+
+
+class Examples(torch_case.TorchCase):
+    """Two ranks, one of which dies: the run ends as one in which none did."""
+
+    def ends_of(self, path, *arguments, **more):
+        found = []
+        for dies in ("0", "1"):
+            memory = self.path("memory-" + dies)
+            os.mkdir(memory)
+            done = self.launched([ddprun_case.DDPRUN, "--nproc-per-node", "2", "--max-restarts", "1", path, *arguments],
+                                 DDPRUN_MEMORY=memory, DIES=dies, GLOO_SOCKET_IFNAME="lo", HF_HUB_OFFLINE="1", **more)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual("restored step" in done.stderr, dies == "1", done.stderr)
+            found.append(done.stdout.splitlines()[-1].partition("]:")[2] or done.stdout.splitlines()[-1])
+        return found
+
+    def script(self, code):
+        path = self.path("script.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"import sys\nsys.path.insert(0, {EXAMPLES!r})\n{DIE}{textwrap.dedent(code)}")
+        return path
+
+    def has(self, module):
+        found = self.launched([torch_case.PYTHON, "-c", f"import {module}"])
+        if found.returncode != 0:
+            self.skipTest(f"this Python has no {module}")
+
+    def test_the_plain_script(self):
+        path = self.script("""
+            import train_memory
+            batch_of = train_memory.batch_of
+            def dying(step, rank):
+                die(step == 57 and rank == 1)
+                return batch_of(step, rank)
+            train_memory.batch_of = dying
+            train_memory.main()
+        """)
+        whole, killed = self.ends_of(path, "--steps", "100")
+        self.assertRegex(whole, "step 100  loss")
+        self.assertEqual(killed, whole)
+
+    def test_lightning(self):
+        self.has("lightning")
+        whole, killed = self.ends_of(self.script("""
+            import lightning, torch
+            from memory_lightning import MemoryCheckpoint
+            class Module(lightning.LightningModule):
+                def __init__(self):
+                    super().__init__()
+                    torch.manual_seed(3)
+                    self.net = torch.nn.Linear(8, 1)
+                def training_step(self, batch, number):
+                    die(self.global_step == 17 and self.global_rank == 1)
+                    return self.net(batch[0]).square().mean()
+                def configure_optimizers(self):
+                    adam = torch.optim.AdamW(self.parameters(), 0.01)
+                    return [adam], [torch.optim.lr_scheduler.StepLR(adam, 1, 0.5)]
+            torch.manual_seed(5)
+            data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(64, 8)), 4)
+            module = Module()
+            trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=4, logger=False, barebones=False,
+                                        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+                                        callbacks=[MemoryCheckpoint(every=4)])
+            trainer.fit(module, data)
+            if trainer.global_rank == 0:
+                print("end", trainer.global_step, trainer.current_epoch, sum(p.double().sum().item() for p in module.parameters()), flush=True)
+            os._exit(0)
+        """))
+        self.assertRegex(whole, "end 32 4 ")
+        self.assertEqual(killed, whole)
+
+    def test_transformers(self):
+        self.has("transformers, accelerate")
+        whole, killed = self.ends_of(self.script("""
+            import torch, transformers
+            from memory_transformers import MemoryCheckpoint
+            class Net(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.net = torch.nn.Linear(8, 1)
+                def forward(self, x, labels=None):
+                    die(trainer.state.global_step == 17 and int(os.environ["RANK"]) == 1)
+                    return {"loss": self.net(x).square().mean()}
+            torch.manual_seed(5)
+            data = [{"x": torch.randn(8), "labels": torch.zeros(1)} for _ in range(64)]
+            options = transformers.TrainingArguments(os.environ["FOLDER"], per_device_train_batch_size=4, max_steps=32, use_cpu=True,
+                                                     save_strategy="no", report_to=[], disable_tqdm=True, logging_strategy="no")
+            trainer = transformers.Trainer(Net(), options, train_dataset=data, callbacks=[MemoryCheckpoint(every=4)])
+            trainer.train()
+            if trainer.is_world_process_zero():
+                print("end", trainer.state.global_step, flush=True)
+            os._exit(0)
+        """), FOLDER=self.path("out"))
+        self.assertEqual((whole, killed), ("end 32", "end 32"))
 
 
 if __name__ == "__main__":
