@@ -1,6 +1,6 @@
 # Tests of launcher/.
 ddprun_test(NAME launcher_test
-            SOURCES unit/launcher/options_test.cc unit/launcher/flags_test.cc unit/launcher/rdzv_conf_test.cc unit/launcher/help_test.cc unit/launcher/plan_test.cc
+            SOURCES unit/launcher/options_test.cc unit/launcher/flags_test.cc unit/launcher/option_table_test.cc unit/launcher/rdzv_conf_test.cc unit/launcher/help_test.cc unit/launcher/plan_test.cc
                     unit/launcher/paste_line_test.cc unit/launcher/suggest_test.cc unit/launcher/facts_test.cc unit/launcher/ctl_test.cc
                     unit/launcher/host_list_test.cc unit/launcher/host_watch_test.cc fuzz/launcher/host_lines_fuzz.cc unit/launcher/allocation_test.cc fuzz/agent/host_list_fuzz.cc
                     unit/launcher/config_file_test.cc fuzz/config_fuzz.cc

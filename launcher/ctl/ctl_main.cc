@@ -20,7 +20,7 @@
 #include "launcher/ctl/ctl_text.h"
 #include "launcher/ctl/ras_query.h"
 #include "launcher/ctl/ras_report.h"
-#include "launcher/options/read_options.h"
+#include "launcher/options/option_values.h"
 #include "launcher/watch/debug.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/stacks.h"

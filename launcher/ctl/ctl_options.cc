@@ -6,7 +6,7 @@
 
 #include "common/text/display.h"
 #include "launcher/ctl/ctl_completion.h"
-#include "launcher/options/read_options.h"
+#include "launcher/options/option_values.h"
 #include "launcher/watch/debug.h"
 
 #ifndef DDPRUN_VERSION

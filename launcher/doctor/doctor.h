@@ -2,9 +2,9 @@
 // `ddprun doctor`: gathers facts here, or on each of --hosts and between them, has them judged and
 // shows the report. Called by main.cc.
 
-#include "launcher/doctor/doctor_options.h"
 #include "launcher/doctor/node_facts.h"
 #include "launcher/hosts/control_stdin.h"
+#include "launcher/options/doctor_options.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {

@@ -13,6 +13,7 @@
 #include "common/system/random_id.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/doctor.h"
+#include "launcher/doctor/doctor_request.h"
 #include "launcher/doctor/network.h"
 #include "launcher/doctor/versions.h"
 #include "launcher/hosts/fleet.h"

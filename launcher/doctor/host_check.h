@@ -2,8 +2,8 @@
 // `doctor --hosts`: runs a far end on each host by ssh, collects their facts, and has them measure
 // what is between them. Called by doctor.cc.
 
-#include "launcher/doctor/doctor_options.h"
 #include "launcher/doctor/health_report.h"
+#include "launcher/options/doctor_options.h"
 
 namespace ddprun::launcher {
 

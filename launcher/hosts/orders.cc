@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-#include "launcher/options/read_options.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {

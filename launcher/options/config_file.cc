@@ -1,34 +1,18 @@
 #include "launcher/options/config_file.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include "launcher/options/flags.h"
 #include "launcher/options/help.h"
-#include "launcher/options/read_options.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {
-
-// Flags for one run, or for one node: as a default for all of them they could only do harm.
-constexpr std::array<std::string_view, 5> kOfOneRun = {"dry-run", "node-rank", "local-addr",
-                                                       "print-completion", "rdzv-id"};
-
-// Other variables with the meaning of a flag.
-struct SameAs {
-  std::string_view flag;
-  std::string_view variable;
-};
-constexpr SameAs kSameAs[] = {
-    {"rdzv-endpoint", "DDPRUN_ENDPOINT"},
-    {"token-file", "DDPRUN_TOKEN"},
-    {"token-file", "DDPRUN_TOKEN_FILE"},
-    {"shutdown-timeout", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
-    {"log-line-prefix-template", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
-};
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r";
@@ -37,11 +21,12 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-bool is_given_elsewhere(const Environment& environment, const std::string& flag) {
-  if (!value_of(environment, pet_variable(flag)).empty()) return true;
-  return std::any_of(std::begin(kSameAs), std::end(kSameAs), [&](const SameAs& same) {
-    return same.flag == flag && !value_of(environment, same.variable).empty();
-  });
+bool is_given_elsewhere(const Environment& environment, const Option& option) {
+  const auto is_set = [&](std::string_view name) { return !value_of(environment, name).empty(); };
+  if (is_set(pet_variable(option.name)) || is_set(option.variable)) return true;
+  std::istringstream settled_by{std::string(option.settled_by)};
+  using Words = std::istream_iterator<std::string>;
+  return std::any_of(Words(settled_by), Words(), is_set);
 }
 
 Failure wrong(const std::string& file, int line, const std::string& what) {
@@ -56,14 +41,13 @@ Result<void> read_line(std::string_view line, int number, Config& config) {
   std::string name(trimmed(line.substr(0, equals)));
   std::replace(name.begin(), name.end(), '_', '-');
   if (name.starts_with("--")) name.erase(0, 2);
-  const Flag* flag = find_flag(name);
-  if (flag == nullptr) {
+  const Option* option = find_option(all_options(), name);
+  if (option == nullptr) {
     return wrong(
         config.file, number,
-        "unknown flag '" + name.substr(0, 60) + "'" + did_you_mean("--" + name, flag_names()));
+        "unknown flag '" + name.substr(0, 60) + "'" + did_you_mean("--" + name, option_names()));
   }
-  const auto end = kOfOneRun.end();
-  if (flag->kind == Flag::Kind::kPrint || std::find(kOfOneRun.begin(), end, name) != end) {
+  if (option->kind == Option::Kind::kPrint || option->of_one_run) {
     return wrong(config.file, number, name + " cannot be a default for all runs");
   }
   const std::string value(trimmed(line.substr(equals + 1)));
@@ -126,7 +110,8 @@ Result<Config> read_config_file(const std::string& path, const Environment& envi
 Environment with_config(Environment environment, const Config& config) {
   const Environment given = environment;
   for (const auto& [flag, entry] : config.entries) {
-    if (!is_given_elsewhere(given, flag)) environment[pet_variable(flag)] = entry.value;
+    const Option& option = *find_option(all_options(), flag);
+    if (!is_given_elsewhere(given, option)) environment[pet_variable(flag)] = entry.value;
   }
   return environment;
 }
@@ -135,15 +120,16 @@ std::string explained(const std::string& error, const Config& config,
                       const Environment& environment) {
   for (const auto& [flag, entry] : config.entries) {
     const std::string variable = pet_variable(flag);
-    if (is_given_elsewhere(environment, flag) || !error.starts_with(variable + " ")) continue;
+    const Option& option = *find_option(all_options(), flag);
+    if (is_given_elsewhere(environment, option) || !error.starts_with(variable + " ")) continue;
     return config.file + ":" + std::to_string(entry.line) + ": " + flag +
            error.substr(variable.size());
   }
   return error;
 }
 
-// --rdzv-conf k=v,k=v: parse_rdzv_conf of read_options.h. torchrun passes unknown keys on silently,
-// so that a mistyped join_timeout waits ten minutes; here every key is known or refused.
+// --rdzv-conf k=v,k=v: parse_rdzv_conf of option_values.h. torchrun passes unknown keys on
+// silently, so that a mistyped join_timeout waits ten minutes; here every key is known or refused.
 
 namespace {
 

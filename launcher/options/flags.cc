@@ -1,162 +1,396 @@
 #include "launcher/options/flags.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "launcher/options/hosts.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {
 
-using enum Flag::Kind;
+using agent::LineFormat;
+using agent::NumaBinding;
+using agent::OutputChoice;
+using Stall = agent::OnStall;
+using enum Preflight;
 
-constexpr std::string_view kNodes = "Nodes and workers";
-constexpr std::string_view kMeeting = "How nodes find each other";
-constexpr std::string_view kFailures = "When something fails";
-constexpr std::string_view kProgram = "The program";
-constexpr std::string_view kOutput = "Output";
-constexpr std::string_view kOther = "Other";
+// torchrun's events report the states of its agents and workers, as ddprun's decisions do.
+enum class Handler { kNull, kConsole };
 
-constexpr Flag kFlags[] = {
-    {kNodes, "standalone", '\0', kSwitch, "", "", "a run of one node, without configuration"},
-    {kNodes, "nnodes", '\0', kValue, "N|MIN:MAX", "", "number of nodes [1]"},
-    {kNodes, "nproc-per-node", '\0', kValue, "N|auto|gpu|cpu", "auto gpu cpu",
-     "workers on each node [1]"},
-    {kNodes, "local-nodes", '\0', kValue, "N", "", "simulate N nodes on this machine [off]"},
-    {kNodes, "hosts", '\0', kValue, "HOST[:N],...", "@hosts",
-     "start a node on each host by ssh, with N workers"},
-    {kNodes, "host-discovery", '\0', kValue, "SCRIPT", "@file",
-     "the same on the hosts that SCRIPT lists, run repeatedly"},
-    {kNodes, "host-discovery-period", '\0', kValue, "SECONDS", "",
-     "time from the end of SCRIPT to its next run [5]"},
-    {kNodes, "ssh", '\0', kValue, "COMMAND", "",
-     "ssh command for --hosts: 'ssh -i KEY -p 2222' [ssh]"},
-    {kNodes, "env", '\0', kValue, "NAME,...", "", "further variables that --hosts transfers"},
-    {kNodes, "node-rank", '\0', kValue, "N", "", "group rank of this node [order of arrival]"},
-
-    {kMeeting, "rdzv-endpoint", '\0', kValue, "HOST[:PORT][,..]", "",
-     "address of the daemon; [V6]:PORT too [port 29400]"},
-    {kMeeting, "rdzv-id", '\0', kValue, "ID", "",
-     "name of the run, equal on all nodes [none; alone: a new one]"},
-    {kMeeting, "rdzv-backend", '\0', kValue, "c10d|static", "c10d static",
-     "static: node rank 0 hosts at --master-addr [c10d]"},
-    {kMeeting, "rdzv-conf", '\0', kValue, "K=V,...", "",
-     "join_timeout=600, auth=none, ... (docs/environment.md)"},
-    {kMeeting, "token-file", '\0', kValue, "FILE", "@file",
-     "file with the run's token [$DDPRUN_TOKEN]"},
-    {kMeeting, "local-addr", '\0', kValue, "ADDR", "", "address of this node for the other nodes"},
-    {kMeeting, "master-addr", '\0', kValue, "ADDR", "", "host of node rank 0, as with torchrun"},
-    {kMeeting, "master-port", '\0', kValue, "PORT", "", "port of node rank 0, as with torchrun"},
-
-    {kFailures, "max-restarts", '\0', kValue, "N", "",
-     "restarts of all workers before giving up [0]"},
-    {kFailures, "spares", '\0', kValue, "N", "",
-     "extra workers per node, ready to replace one that ends [0]"},
-    {kFailures, "min-ranks", '\0', kValue, "N", "",
-     "with fewer ranks the run waits for others [1]"},
-    {kFailures, "shutdown-timeout", '\0', kValue, "SECONDS", "",
-     "time from SIGTERM to SIGKILL for workers [30]"},
-    {kFailures, "signals-to-handle", '\0', kValue, "SIG,...",
-     ",SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM",
-     "signals that end the run [SIGTERM,SIGINT,SIGHUP,SIGQUIT]"},
-    {kFailures, "preempt-signal", '\0', kValue, "SIG,...",
-     ",SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM",
-     "signals that announce this node's end; it exits with 75"},
-    {kFailures, "on-stall", '\0', kValue, "log|kill|off", "log kill off",
-     "action for a worker that is alive but stuck [log]"},
-    {kFailures, "stall-timeout", '\0', kValue, "SECONDS", "",
-     "shortest time after which a worker is stuck [180]"},
-    {kFailures, "preflight", '\0', kValue, "off|fast|full", "off fast full",
-     "check each node while workers start, or before it joins [off]"},
-    {kFailures, "chaos", '\0', kValue, "SECONDS", "",
-     "kill a random worker this often on average, as a trial [off]"},
-    {kFailures, "error-file", '\0', kValue, "FILE", "@file",
-     "write the verdict of a failed run as JSON to FILE"},
-
-    {kProgram, "module", 'm', kSwitch, "", "", "PROGRAM is a Python module"},
-    {kProgram, "no-python", '\0', kSwitch, "", "", "execute PROGRAM even if it ends in .py"},
-    {kProgram, "run-path", '\0', kSwitch, "", "", "run PROGRAM with Python's runpy.run_path"},
-    {kProgram, "use-env", '\0', kSwitch, "", "",
-     "accepted; --use-env=0 also passes --local-rank=N first"},
-    {kProgram, "role", '\0', kValue, "NAME", "", "role of these workers [default]"},
-    {kProgram, "virtual-local-rank", '\0', kSwitch, "", "",
-     "each worker sees LOCAL_RANK=0 and only its own GPU"},
-    {kProgram, "oversubscribe-gpu", '\0', kSwitch, "", "",
-     "let several workers share a GPU (tests only)"},
-    {kProgram, "preload", '\0', kValue, "auto|off|MODULE,...", "auto off",
-     "fork Python workers from a process that has imported [off]"},
-    {kProgram, "numa-binding", '\0', kValue, "MODE", "none node socket exclusive core-complex",
-     "node, socket, exclusive or core-complex of the GPU [none]"},
-    {kProgram, "omp-num-threads", '\0', kValue, "N|auto", "auto",
-     "OMP_NUM_THREADS; auto: the worker's cores"},
-
-    {kOutput, "log-dir", '\0', kValue, "DIR", "@dir",
-     "folder for the files of -r and -t [a new folder]"},
-    {kOutput, "redirects", 'r', kValue, "0-3|RANK:N,...", "0 1 2 3",
-     "write to files only: 1 stdout, 2 stderr, 3 both [0]"},
-    {kOutput, "tee", 't', kValue, "0-3|RANK:N,...", "0 1 2 3",
-     "write to files and the terminal [0]"},
-    {kOutput, "local-ranks-filter", '\0', kValue, "RANK,...", "",
-     "print only these local ranks [all]"},
-    {kOutput, "log-line-prefix-template", '\0', kValue, "TEXT", "",
-     "from ${role_name} ${rank} ${local_rank} ${hostname}"},
-    {kOutput, "duplicate-stdout-filters", '\0', kValue, "TEXT,...", "",
-     "also write teed lines that contain a TEXT to one file"},
-    {kOutput, "duplicate-stderr-filters", '\0', kValue, "TEXT,...", "", "the same for stderr"},
-    {kOutput, "log-rotate", '\0', kValue, "SIZE[:COUNT]", "10M 100M 1G 100M:9",
-     "a new log file every SIZE (100M), keep COUNT old ones [off:5]"},
-    {kOutput, "log-format", '\0', kValue, "text|json", "text json",
-     "json: one object per line, also for ddprun's lines [text]"},
-    {kOutput, "fold-lines", '\0', kSwitch, "", "",
-     "print equal lines of several ranks once: [0-7] x8: text"},
-    {kOutput, "report", '\0', kSwitch, "", "", "print a table of each rank's time at the end"},
-    {kOutput, "report-html", '\0', kValue, "FILE", "@file",
-     "write a page that shows where all ranks' time went"},
-    {kOutput, "verbose", 'v', kSwitch, "", "", "log every decision"},
-    {kOutput, "quiet", '\0', kSwitch, "", "", "print warnings and errors only"},
-
-    {kOther, "dry-run", '\0', kSwitch, "", "", "print what would run where, and exit"},
-    {kOther, "monitor-interval", '\0', kValue, "SECONDS", "", "accepted and unused: nothing polls"},
-    {kOther, "start-method", '\0', kValue, "METHOD", "spawn fork forkserver",
-     "accepted and unused: workers are programs"},
-    {kOther, "event-log-handler", '\0', kValue, "HANDLER", "null console dynamic_rendezvous",
-     "console: log every decision; others: accepted, unused"},
-    {kOther, "logs-specs", '\0', kValue, "default", "default",
-     "accepted: see --log-dir, -r and -t"},
-    {kOther, "print-completion", '\0', kValue, "bash|zsh|tcsh", "bash zsh tcsh",
-     "print a completion script"},
-    {kOther, "version", '\0', kPrint, "", "", "print the version"},
-    {kOther, "help", 'h', kPrint, "", "", "print the most used flags; --help all: all flags"},
-
+// Options, and values that only together become a member of it.
+struct Draft : Options {
+  bool verbose = false;
+  bool quiet = false;
+  Handler events = Handler::kNull;
 };
+
+constexpr std::string_view kSignalWords = ",SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM";
+
+template <class Value>
+auto output(Value OutputChoice::*member) {
+  return inner<Options>(&Options::output, member);
+}
+
+void store_endpoints(Draft& options, std::vector<Endpoint> endpoints) {
+  options.rdzv_endpoint = endpoints.front();
+  options.other_endpoints.assign(endpoints.begin() + 1, endpoints.end());
+}
+
+// Accepted so that command lines written for torchrun work; they change nothing here.
+constexpr auto kNowhere = [](Draft&, const auto&) {};
+
+Result<RdzvBackend> parse_backend(std::string_view text) {
+  if (text == "c10d") return RdzvBackend::kC10d;
+  if (text == "static") return RdzvBackend::kStatic;
+  return usage("give c10d or static; ddprun brings its own rendezvous daemon and needs no etcd");
+}
+
+Result<int> threads_or_auto(std::string_view text) {
+  const auto number = text == "auto" ? Result<int>(0) : parse_integer(text, 1, 4096);
+  return number ? number : Result<int>(usage("give auto, or a whole number from 1 to 4096"));
+}
+
+auto only(const char* word, const char* why) {
+  return [=](std::string_view text) {
+    return text == word ? any_text(text) : usage(std::string("give ") + word + "; " + why);
+  };
+}
+
+const OptionTable<Draft>& ddprun_table() {
+  static const OptionTable<Draft> kTable = {
+      {"Nodes and workers",
+       {
+           {"standalone",
+            &Options::standalone,
+            "a run of one node, without configuration",
+            {.often_used = true}},
+           {"nnodes",
+            &Options::nnodes,
+            parse_nnodes,
+            "N|MIN:MAX",
+            "number of nodes [1]",
+            {.often_used = true}},
+           {"nproc-per-node",
+            &Options::nproc_per_node,
+            parse_worker_count,
+            "N|auto|gpu|cpu",
+            "workers on each node [1]",
+            {.often_used = true}},
+           {"local-nodes",
+            &Options::local_nodes,
+            integer_between(1, 1024),
+            "N",
+            "simulate N nodes on this machine [off]",
+            {.often_used = true}},
+           {"hosts",
+            &Options::hosts,
+            parse_hosts,
+            "HOST[:N],...",
+            "start a node on each host by ssh, with N workers",
+            {.often_used = true, .if_empty = "name the hosts"}},
+           {"host-discovery",
+            &Options::host_discovery,
+            parse_words,
+            "SCRIPT",
+            "the same on the hosts that SCRIPT lists, run repeatedly",
+            {.if_empty = "name a script that prints the hosts", .words = "@file"}},
+           {"host-discovery-period", &Options::host_discovery_period, parse_some_seconds, "SECONDS",
+            "time from the end of SCRIPT to its next run [5]"},
+           {"ssh", &Options::ssh, parse_words, "COMMAND",
+            "ssh command for --hosts: 'ssh -i KEY -p 2222' [ssh]"},
+           {"env", &Options::env, parse_variable_names, "NAME,...",
+            "further variables that --hosts transfers"},
+           {"node-rank",
+            &Options::node_rank,
+            integer_between(0, kNodesMax - 1),
+            "N",
+            "group rank of this node [order of arrival]",
+            {.often_used = true, .of_one_run = true}},
+       }},
+      {"How nodes find each other",
+       {
+           {"rdzv-endpoint",
+            store_endpoints,
+            parse_endpoints,
+            "HOST[:PORT][,..]",
+            "address of the daemon; [V6]:PORT too [port 29400]",
+            {.often_used = true, .variable = "DDPRUN_ENDPOINT"}},
+           {"rdzv-id",
+            &Options::rdzv_id,
+            parse_run_id,
+            "ID",
+            "name of the run, equal on all nodes [none; alone: a new one]",
+            {.often_used = true, .of_one_run = true}},
+           {"rdzv-backend", &Options::rdzv_backend, parse_backend, "c10d|static",
+            "static: node rank 0 hosts at --master-addr [c10d]"},
+           {"rdzv-conf", &Options::rdzv_conf, parse_rdzv_conf, "K=V,...",
+            "join_timeout=600, auth=none, ... (docs/environment.md)"},
+           {"token-file",
+            &Options::token_file,
+            any_text,
+            "FILE",
+            "file with the run's token [$DDPRUN_TOKEN]",
+            {.often_used = true, .settled_by = "DDPRUN_TOKEN DDPRUN_TOKEN_FILE"}},
+           {"local-addr",
+            &Options::local_addr,
+            any_text,
+            "ADDR",
+            "address of this node for the other nodes",
+            {.of_one_run = true}},
+           {"master-addr", &Options::master_addr, any_text, "ADDR",
+            "host of node rank 0, as with torchrun"},
+           {"master-port", &Options::master_port, parse_port, "PORT",
+            "port of node rank 0, as with torchrun"},
+       }},
+      {"When something fails",
+       {
+           {"max-restarts",
+            &Options::max_restarts,
+            integer_between(0, kRestartsMax),
+            "N",
+            "restarts of all workers before giving up [0]",
+            {.often_used = true}},
+           {"spares", &Options::spares, integer_between(0, kSparesMax), "N",
+            "extra workers per node, ready to replace one that ends [0]"},
+           {"min-ranks", &Options::min_ranks, integer_between(0, kMinRanksMax), "N",
+            "with fewer ranks the run waits for others [1]"},
+           {"shutdown-timeout",
+            &Options::shutdown_timeout,
+            parse_seconds,
+            "SECONDS",
+            "time from SIGTERM to SIGKILL for workers [30]",
+            {.often_used = true, .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}},
+           {"signals-to-handle",
+            &Options::signals_to_handle,
+            parse_signals,
+            "SIG,...",
+            "signals that end the run [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
+            {.words = kSignalWords}},
+           {"preempt-signal",
+            &Options::preempt_signals,
+            parse_signals,
+            "SIG,...",
+            "signals that announce this node's end; it exits with 75",
+            {.words = kSignalWords}},
+           {"on-stall", inner<Options>(&Options::stalls, &agent::StallPolicy::on_stall),
+            one_of<Stall>({{"off", Stall::kOff}, {"log", Stall::kLog}, {"kill", Stall::kKill}}),
+            "log|kill|off", "action for a worker that is alive but stuck [log]"},
+           {"stall-timeout", inner<Options>(&Options::stalls, &agent::StallPolicy::timeout),
+            parse_some_seconds, "SECONDS", "shortest time after which a worker is stuck [180]"},
+           {"preflight", &Options::preflight,
+            one_of<Preflight>({{"off", kOff}, {"fast", kFast}, {"full", kFull}}), "off|fast|full",
+            "check each node while workers start, or before it joins [off]"},
+           {"chaos", &Options::chaos, parse_chaos, "SECONDS",
+            "kill a random worker this often on average, as a trial [off]"},
+           {"error-file",
+            &Options::error_file,
+            any_text,
+            "FILE",
+            "write the verdict of a failed run as JSON to FILE",
+            {.often_used = true}},
+       }},
+      {"The program",
+       {
+           {"module",
+            &Options::module,
+            "PROGRAM is a Python module",
+            {.letter = 'm', .often_used = true}},
+           {"no-python", &Options::no_python, "execute PROGRAM even if it ends in .py"},
+           {"run-path", &Options::run_path, "run PROGRAM with Python's runpy.run_path"},
+           {"use-env", &Options::use_env, "accepted; --use-env=0 also passes --local-rank=N first"},
+           {"role", &Options::role, any_text, "NAME", "role of these workers [default]"},
+           {"virtual-local-rank", &Options::virtual_local_rank,
+            "each worker sees LOCAL_RANK=0 and only its own GPU"},
+           {"oversubscribe-gpu", &Options::oversubscribe_gpu,
+            "let several workers share a GPU (tests only)"},
+           {"preload", &Options::preload, parse_preload, "auto|off|MODULE,...",
+            "fork Python workers from a process that has imported [off]"},
+           {"numa-binding",
+            &Options::numa_binding,
+            one_of<NumaBinding>({{"none", NumaBinding::kNone},
+                                 {"node", NumaBinding::kNode},
+                                 {"socket", NumaBinding::kSocket},
+                                 {"exclusive", NumaBinding::kExclusive},
+                                 {"core-complex", NumaBinding::kCoreComplex}}),
+            "MODE",
+            "node, socket, exclusive or core-complex of the GPU [none]",
+            {.words = "none node socket exclusive core-complex"}},
+           {"omp-num-threads", &Options::omp_num_threads, threads_or_auto, "N|auto",
+            "OMP_NUM_THREADS; auto: the worker's cores"},
+       }},
+      {"Output",
+       {
+           {"log-dir",
+            &Options::log_dir,
+            any_text,
+            "DIR",
+            "folder for the files of -r and -t [a new folder]",
+            {.often_used = true}},
+           {"redirects",
+            output(&OutputChoice::redirects),
+            parse_stream_map,
+            "0-3|RANK:N,...",
+            "write to files only: 1 stdout, 2 stderr, 3 both [0]",
+            {.letter = 'r', .often_used = true, .words = "0 1 2 3"}},
+           {"tee",
+            output(&OutputChoice::tee),
+            parse_stream_map,
+            "0-3|RANK:N,...",
+            "write to files and the terminal [0]",
+            {.letter = 't', .often_used = true, .words = "0 1 2 3"}},
+           {"local-ranks-filter", output(&OutputChoice::local_ranks_filter), parse_local_ranks,
+            "RANK,...", "print only these local ranks [all]"},
+           {"log-line-prefix-template",
+            output(&OutputChoice::prefix_template),
+            any_text,
+            "TEXT",
+            "from ${role_name} ${rank} ${local_rank} ${hostname}",
+            {.variable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"}},
+           {"duplicate-stdout-filters", output(&OutputChoice::stdout_needles), parse_needles,
+            "TEXT,...", "also write teed lines that contain a TEXT to one file"},
+           {"duplicate-stderr-filters", output(&OutputChoice::stderr_needles), parse_needles,
+            "TEXT,...", "the same for stderr"},
+           {"log-rotate",
+            output(&OutputChoice::rotation),
+            parse_rotation,
+            "SIZE[:COUNT]",
+            "a new log file every SIZE (100M), keep COUNT old ones [off:5]",
+            {.words = "10M 100M 1G 100M:9"}},
+           {"log-format", &Options::log_format,
+            one_of<LineFormat>({{"text", LineFormat::kText}, {"json", LineFormat::kJson}}),
+            "text|json", "json: one object per line, also for ddprun's lines [text]"},
+           {"fold-lines", &Options::fold_lines,
+            "print equal lines of several ranks once: [0-7] x8: text"},
+           {"report",
+            &Options::report,
+            "print a table of each rank's time at the end",
+            {.often_used = true}},
+           {"report-html", &Options::report_html, any_text, "FILE",
+            "write a page that shows where all ranks' time went"},
+           {"verbose", &Draft::verbose, "log every decision", {.letter = 'v', .often_used = true}},
+           {"quiet", &Draft::quiet, "print warnings and errors only", {.often_used = true}},
+       }},
+      {"Other",
+       {
+           {"dry-run",
+            &Options::dry_run,
+            "print what would run where, and exit",
+            {.often_used = true, .of_one_run = true}},
+           {"monitor-interval", kNowhere, parse_seconds, "SECONDS",
+            "accepted and unused: nothing polls"},
+           {"start-method",
+            kNowhere,
+            one_of<int>({{"spawn", 0}, {"fork", 1}, {"forkserver", 2}}),
+            "METHOD",
+            "accepted and unused: workers are programs",
+            {.words = "spawn fork forkserver"}},
+           {"event-log-handler",
+            &Draft::events,
+            one_of<Handler>({{"null", Handler::kNull},
+                             {"console", Handler::kConsole},
+                             {"dynamic_rendezvous", Handler::kNull}}),
+            "HANDLER",
+            "console: log every decision; others: accepted, unused",
+            {.words = "null console dynamic_rendezvous"}},
+           {"logs-specs", kNowhere,
+            only("default",
+                 "it names a Python class inside torchrun, and ddprun has no Python inside: "
+                 "--log-dir, --redirects, --tee and --local-ranks-filter select where output goes"),
+            "default", "accepted: see --log-dir, -r and -t"},
+           {"print-completion", PrintsAndEnds{}, "bash|zsh|tcsh", "print a completion script"},
+           {"version", PrintsAndEnds{}, "", "print the version", {.often_used = true}},
+           {"help",
+            PrintsAndEnds{},
+            "",
+            "print the most used flags; --help all: all flags",
+            {.letter = 'h', .often_used = true}},
+       }},
+  };
+  return kTable;
+}
+
+// The value of an option, from the command line, else PET_*, else another variable. An empty text
+// counts as none: scripts write --x="$X".
+std::optional<OptionValue> given_value(const Option& option, const OptionValue* typed,
+                                       const Environment& environment) {
+  if (typed && !typed->text.empty()) return *typed;
+  const std::string pet = pet_variable(option.name);
+  if (!typed && !value_of(environment, pet).empty()) {
+    return OptionValue{&option, pet, value_of(environment, pet)};
+  }
+  const std::string text = value_of(environment, option.variable);
+  if (text.empty()) return std::nullopt;
+  return OptionValue{&option, std::string(option.variable), text};
+}
+
+// As it can be typed again.
+GivenOption repeated(const OptionValue& value) {
+  const std::string name = long_name(*value.option);
+  if (value.option->kind == Option::Kind::kValue) return {name, value.text};
+  return {*parse_switch(value.text) ? name : name + "=0", std::nullopt};
+}
+
+Result<Draft> read_values(const CommandLine& line, const Environment& environment) {
+  Draft draft;
+  for (const Option& option : all_options()) {
+    if (option.kind == Option::Kind::kPrint) continue;
+    const OptionValue* typed = line.find(option.name);
+    if (typed && typed->text.empty() && !option.if_empty.empty()) {
+      return usage(long_name(option) + " is empty: " + std::string(option.if_empty) +
+                   ", or leave the flag out to run on this machine");
+    }
+    const auto given = given_value(option, typed, environment);
+    if (!given) continue;
+    if (const auto stored = ddprun_table().store(*given, draft); !stored) return stored.error();
+    draft.given.push_back(repeated(*given));
+  }
+  if (const std::string seed = value_of(environment, "DDPRUN_CHAOS_SEED"); !seed.empty()) {
+    const auto parsed = parse_seed(seed);
+    if (!parsed) {
+      return usage("DDPRUN_CHAOS_SEED " + quoted_value(seed) + ": " + parsed.error().context);
+    }
+    draft.chaos_seed = *parsed;
+  }
+  return draft;
+}
+
+std::optional<Failure> contradiction(const Draft& options) {
+  if (options.module && options.no_python) {
+    return usage("--module and --no-python exclude each other: a module needs Python");
+  }
+  if (options.module && options.run_path) {
+    return usage("--module and --run-path exclude each other: one takes a name, the other a file");
+  }
+  if (options.verbose && options.quiet) {
+    return usage("--verbose and --quiet exclude each other");
+  }
+  return contradiction_of_hosts(options);
+}
 
 }  // namespace
 
-std::span<const Flag> all_flags() { return kFlags; }
+std::span<const Option> all_options() { return ddprun_table().options(); }
 
-const Flag* find_flag(std::string_view dashed_name) {
-  const auto found = std::find_if(std::begin(kFlags), std::end(kFlags),
-                                  [&](const Flag& flag) { return flag.name == dashed_name; });
-  return found == std::end(kFlags) ? nullptr : found;
-}
-
-std::vector<std::string> flag_names() {
+std::vector<std::string> option_names() {
   std::vector<std::string> names;
-  for (const Flag& flag : kFlags) {
-    names.push_back("--" + std::string(flag.name));
-  }
+  for (const Option& option : all_options()) names.push_back(long_name(option));
   return names;
 }
 
-std::string underscored(std::string_view dashed_name) {
-  std::string text(dashed_name);
-  std::replace(text.begin(), text.end(), '-', '_');
-  return text;
-}
-
-std::string pet_variable(std::string_view dashed_name) {
-  std::string text = underscored(dashed_name);
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return std::toupper(letter); });
-  return "PET_" + text;
+Result<Options> read_options(const CommandLine& line, const Environment& environment) {
+  Result<Draft> draft = read_values(line, environment);
+  if (!draft) return draft.error();
+  if (const auto failure = contradiction(*draft)) return *failure;
+  if (line.rest.empty()) {
+    return usage("no program given: ddprun [options] PROGRAM [its arguments], see ddprun --help");
+  }
+  const bool tells_events = draft->events == Handler::kConsole && !draft->quiet;
+  if (draft->quiet) draft->verbosity = Verbosity::kQuiet;
+  if (draft->verbose || tells_events) draft->verbosity = Verbosity::kVerbose;
+  Options options = std::move(*draft);
+  options.program = line.rest.front();
+  options.program_arguments.assign(line.rest.begin() + 1, line.rest.end());
+  return options;
 }
 
 }  // namespace ddprun::launcher

@@ -47,19 +47,6 @@ namespace {
 constexpr std::size_t kHelpColumn = 39;
 constexpr std::size_t kColumns = 100;
 
-// The flags of most command lines; the others are in `--help all` and the manual page.
-constexpr std::string_view kUsedMost[] = {"standalone",     "nnodes",
-                                          "nproc-per-node", "local-nodes",
-                                          "hosts",          "node-rank",
-                                          "rdzv-endpoint",  "rdzv-id",
-                                          "token-file",     "max-restarts",
-                                          "error-file",     "module",
-                                          "log-dir",        "shutdown-timeout",
-                                          "redirects",      "tee",
-                                          "report",         "verbose",
-                                          "quiet",          "dry-run",
-                                          "version",        "help"};
-
 constexpr std::string_view kHelpHead =
     R"(usage: ddprun [options] PROGRAM [its arguments]
 
@@ -100,15 +87,11 @@ std::string exit_codes() {
   return text;
 }
 
-std::string left_side(const Flag& flag) {
-  std::string text = flag.letter == '\0' ? "      " : std::string("  -") + flag.letter + ", ";
-  text += "--" + std::string(flag.name);
-  if (!flag.value.empty()) text += " " + std::string(flag.value);
+std::string left_side(const Option& option) {
+  std::string text = option.letter == '\0' ? "      " : std::string("  -") + option.letter + ", ";
+  text += long_name(option);
+  if (!option.value.empty()) text += " " + std::string(option.value);
   return text;
-}
-
-bool is_used_most(const Flag& flag) {
-  return std::find(std::begin(kUsedMost), std::end(kUsedMost), flag.name) != std::end(kUsedMost);
 }
 
 }  // namespace
@@ -116,16 +99,19 @@ bool is_used_most(const Flag& flag) {
 std::string help_text(Flags which) {
   std::string text(kHelpHead);
   std::string_view group;
-  for (const Flag& flag : all_flags()) {
-    if (which == Flags::kUsedMost && !is_used_most(flag)) continue;
-    if (flag.group != group) text += "\n" + std::string(flag.group) + "\n";
-    group = flag.group;
-    std::string line = left_side(flag);
+  std::size_t others = 0;
+  for (const Option& option : all_options()) {
+    if (which == Flags::kUsedMost && !option.often_used) {
+      ++others;
+      continue;
+    }
+    if (option.group != group) text += "\n" + std::string(option.group) + "\n";
+    group = option.group;
+    std::string line = left_side(option);
     line.resize(std::max(line.size() + 2, kHelpColumn), ' ');
-    text += line + std::string(flag.help) + "\n";
+    text += line + std::string(option.help) + "\n";
   }
   if (which == Flags::kUsedMost) {
-    const auto others = all_flags().size() - std::size(kUsedMost);
     text += "\nand " + std::to_string(others) +
             " more, including torchrun's other flags: ddprun --help all\n";
   }
@@ -202,12 +188,12 @@ std::string plain(std::string_view text) {
   return safe.starts_with('.') || safe.starts_with('\'') ? "\\&" + safe : safe;
 }
 
-std::string entry(const Flag& flag) {
+std::string entry(const Option& option) {
   std::string text = ".TP\n\\fB";
-  if (flag.letter != '\0') text += std::string("\\-") + flag.letter + "\\fR, \\fB";
-  text += plain("--" + std::string(flag.name)) + "\\fR";
-  if (!flag.value.empty()) text += " \\fI" + plain(flag.value) + "\\fR";
-  return text + "\n" + plain(flag.help) + "\n";
+  if (option.letter != '\0') text += std::string("\\-") + option.letter + "\\fR, \\fB";
+  text += plain(long_name(option)) + "\\fR";
+  if (!option.value.empty()) text += " \\fI" + plain(option.value) + "\\fR";
+  return text + "\n" + plain(option.help) + "\n";
 }
 
 std::string exit_status_section() {
@@ -223,10 +209,10 @@ std::string exit_status_section() {
 std::string manual_page() {
   std::string text(kManualHead);
   std::string_view group;
-  for (const Flag& flag : all_flags()) {
-    if (flag.group != group) text += ".SH " + plain(flag.group) + "\n";
-    group = flag.group;
-    text += entry(flag);
+  for (const Option& option : all_options()) {
+    if (option.group != group) text += ".SH " + plain(option.group) + "\n";
+    group = option.group;
+    text += entry(option);
   }
   return text + std::string(kManualSettings) + exit_status_section() + std::string(kManualTail);
 }

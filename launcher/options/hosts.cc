@@ -5,8 +5,8 @@
 #include <charconv>
 #include <set>
 
+#include "launcher/options/option_values.h"
 #include "launcher/options/options.h"
-#include "launcher/options/read_options.h"
 
 namespace ddprun::launcher {
 namespace {

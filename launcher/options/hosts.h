@@ -1,6 +1,6 @@
 #pragma once
 // --hosts a,alice@b:4: which hosts are in it, and what each of them gets. Pure. Called by
-// read_options.cc, hosts_run.cc and, for --host-discovery, by discovery_run.cc.
+// flags.cc, hosts_run.cc and, for --host-discovery, by discovery_run.cc.
 
 #include <optional>
 #include <string>

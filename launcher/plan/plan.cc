@@ -6,7 +6,7 @@
 #include "common/assert.h"
 #include "common/text/figures.h"
 #include "common/text/words.h"
-#include "launcher/options/read_options.h"
+#include "launcher/options/option_values.h"
 #include "launcher/plan/facts.h"
 
 namespace ddprun::launcher {

@@ -27,8 +27,8 @@ std::string own_flag(const std::string& argument) {
   if (!word.starts_with("--")) return "";
   std::string name = word.substr(2);
   std::replace(name.begin(), name.end(), '_', '-');
-  const Flag* flag = find_flag(name);
-  return flag != nullptr && flag->kind != Flag::Kind::kPrint ? word : "";
+  const Option* option = find_option(all_options(), name);
+  return option != nullptr && option->kind != Option::Kind::kPrint ? word : "";
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "common/assert.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/flags.h"
-#include "launcher/options/read_options.h"
 
 namespace ddprun::fuzz {
 namespace {
@@ -29,12 +28,12 @@ void fuzz_config(const std::uint8_t* data, std::size_t size) {
     return check_error(config.error().context);
   }
   for (const auto& [flag, entry] : config->entries) {
-    DDPRUN_ASSERT(launcher::find_flag(flag) != nullptr);
+    DDPRUN_ASSERT(find_option(launcher::all_options(), flag) != nullptr);
     DDPRUN_ASSERT(!entry.value.empty() && entry.line > 0);
   }
-  launcher::RawOptions raw;
-  raw.rest = {"program"};
-  const auto options = launcher::read_options(raw, launcher::with_config({}, *config));
+  CommandLine line;
+  line.rest = {"program"};
+  const auto options = launcher::read_options(line, launcher::with_config({}, *config));
   if (!options) check_error(launcher::explained(options.error().context, *config, {}));
 }
 

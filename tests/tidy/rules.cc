@@ -56,9 +56,9 @@ const std::vector<Ban> kBanned = {
       "launcher/watch/debug.cc", "tests/fakes/fake_etcd.cc"}},
     {"<CLI/"
      "CLI.hpp>",
-     "launcher/options/options.h",
-     {"launcher/options/options.cc", "launcher/ctl/ctl_options.cc",
-      "launcher/doctor/doctor_options.cc", "rendezvous/daemon/main.cc"}},
+     "common/options/command_line.h",
+     {"common/options/command_line.cc", "launcher/ctl/ctl_options.cc",
+      "rendezvous/daemon/main.cc"}},
 };
 
 const std::vector<Ban> kBannedIfPure = {

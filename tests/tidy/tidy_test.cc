@@ -185,7 +185,7 @@ TEST_CASE("Tidy: banned words are found wherever they stand", "[tidy]") {
     CHECK(about("io/a.cc", word + "\n").size() == 1);
     CHECK(about("tests/unit/a_test.cc", "// " + word + "\n").size() == 1);
   }
-  CHECK(about("launcher/options/options.cc",
+  CHECK(about("common/options/command_line.cc",
               "#include <CLI/"
               "CLI.hpp>\n")
             .empty());

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/doctor/doctor_options.h"
+#include "launcher/doctor/doctor_request.h"
 #include "launcher/doctor/health_screen.h"
 
 namespace ddprun::fuzz {

@@ -88,7 +88,7 @@ TEST_CASE("Config: where it is looked for", "[config]") {
 
 TEST_CASE("Config: damaged files break no promise", "[fuzz]") {
   std::mt19937 random(7);
-  const std::vector<std::string> flags = flag_names();
+  const std::vector<std::string> flags = option_names();
   const std::string letters = "a1:,[]{}=%\"'-/. \t\xff";
   for (int round = 0; round < 20'000; ++round) {
     std::string text;

@@ -125,7 +125,7 @@ std::set<std::string> all_ways(const Row& row) {
       ways.insert(text_of_words({flag, "nonsense", flag, value}));  // The last one counts.
     }
   }
-  const Flag* flag = find_flag(row.flag);
+  const Option* flag = find_option(all_options(), row.flag);
   if (flag->letter != '\0') {
     const std::string letter = {'-', flag->letter};
     ways.insert(value.empty() ? text_of_words({letter}) : text_of_words({letter, value}));
@@ -140,7 +140,7 @@ TEST_CASE("Flags: every one of torchrun's, in every spelling, says the same", "[
   CHECK(std::size(kTorchruns) + 1 == 32 + 1);  // And --print-completion; and --use-env.
   for (const Row& row : kTorchruns) {
     INFO(row.flag);
-    const Flag* flag = find_flag(row.flag);
+    const Option* flag = find_option(all_options(), row.flag);
     REQUIRE(flag != nullptr);
     CHECK(flag->value.empty() == std::string(row.value).empty());
     const std::set<std::string> ways = all_ways(row);
@@ -172,8 +172,8 @@ TEST_CASE("Flags: a switch can be turned off, and the command line wins over PET
 
 TEST_CASE("Flags: an empty value of any flag is none", "[options]") {
   const std::string defaults = text_of_words({});
-  for (const Flag& flag : all_flags()) {
-    if (flag.kind != Flag::Kind::kValue || flag.name == "print-completion") continue;
+  for (const Option& flag : all_options()) {
+    if (flag.kind != Option::Kind::kValue) continue;
     INFO(flag.name);
     CHECK(text_of_words({}, {{pet_variable(flag.name), ""}}) == defaults);
     if (flag.name == "hosts" || flag.name == "host-discovery") continue;

@@ -8,8 +8,6 @@
 #include <sstream>
 
 #include "common/exit_status.h"
-#include "launcher/doctor/doctor_options.h"
-#include "launcher/options/completion.h"
 #include "launcher/options/flags.h"
 #include "tests/support/command_line.h"
 
@@ -24,7 +22,7 @@ TEST_CASE("Help: fits 100 columns and has one line for each flag", "[help]") {
     CHECK(line.size() <= 100);
     lines.push_back(line);
   }
-  for (const Flag& flag : all_flags()) {
+  for (const Option& flag : all_options()) {
     const std::string name = "--" + std::string(flag.name);
     const auto is_its_line = [&](const std::string& line) {
       return (line + " ").starts_with("      " + name + " ") || line.find(", " + name + " ") == 4;
@@ -45,7 +43,7 @@ TEST_CASE("Help: the short one is the flags used most, and says where the others
     CHECK(all.find(line + "\n") != std::string::npos);
   }
   CHECK(shown <= 25);
-  CHECK(most.find("\nand " + std::to_string(all_flags().size() - shown) + " more, ") !=
+  CHECK(most.find("\nand " + std::to_string(all_options().size() - shown) + " more, ") !=
         std::string::npos);
   CHECK(all.find("ddprun --help all") == std::string::npos);
 }
@@ -99,40 +97,8 @@ TEST_CASE("Help: every example is a command line that ddprun takes", "[help]") {
 TEST_CASE("Help: names of flags in their three spellings", "[help]") {
   CHECK(underscored("nproc-per-node") == "nproc_per_node");
   CHECK(pet_variable("nproc-per-node") == "PET_NPROC_PER_NODE");
-  CHECK(find_flag("nnodes")->value == "N|MIN:MAX");
-  CHECK(find_flag("nope") == nullptr);
-}
-
-TEST_CASE("Help: the completion scripts know every flag that takes effect", "[help]") {
-  for (const char* shell : {"bash", "zsh", "tcsh"}) {
-    const std::string script = completion_script(shell);
-    for (const std::string& name : flag_names()) {
-      INFO(shell << " " << name);
-      CHECK(script.find(name.substr(shell == std::string("tcsh") ? 2 : 0)) != std::string::npos);
-    }
-  }
-}
-
-TEST_CASE("Help: the completion scripts know every flag of doctor", "[help]") {
-  const char* arguments[] = {"doctor", "--help"};
-  const auto outcome = parse_doctor(2, arguments);
-  REQUIRE(outcome.has_value());
-  const std::string help = std::get<PrintAndExit>(*outcome).text;
-  int flags = 0;
-  for (std::size_t at = help.find("\n  "); at != std::string::npos;
-       at = help.find("\n  ", at + 1)) {
-    const std::size_t name = help.find("--", at);
-    if (name == std::string::npos || name > at + 6 || help[at + 3] != '-') continue;
-    const std::string flag = help.substr(name + 2, help.find_first_of(", ", name) - name - 2);
-    for (const char* shell : {"bash", "zsh", "tcsh"}) {
-      INFO(shell << " " << flag);
-      const std::string script = completion_script(shell);
-      const std::size_t from = shell == std::string("tcsh") ? 0 : script.find("doctor");
-      CHECK(script.find(flag, from) != std::string::npos);
-    }
-    ++flags;
-  }
-  CHECK(flags == 10);
+  CHECK(find_option(all_options(), "nnodes")->value == "N|MIN:MAX");
+  CHECK(find_option(all_options(), "nope") == nullptr);
 }
 
 }  // namespace

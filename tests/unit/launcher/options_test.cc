@@ -351,15 +351,15 @@ TEST_CASE("Options: a beginning that several flags have is refused with all of t
 
 TEST_CASE("Options: of every flag, each beginning is that flag, ambiguous, or another's name",
           "[options]") {
-  for (const Flag& flag : all_flags()) {
+  for (const Option& flag : all_options()) {
     if (flag.value.empty()) continue;
     const std::string whole(flag.name);
     for (std::size_t length = 1; length < whole.size(); ++length) {
       const std::string typed = whole.substr(0, length);
-      const auto begins = [&](const Flag& f) { return f.name.starts_with(typed); };
-      const auto flags = std::count_if(all_flags().begin(), all_flags().end(), begins);
+      const auto begins = [&](const Option& f) { return f.name.starts_with(typed); };
+      const auto flags = std::ranges::count_if(all_options(), begins);
       INFO(typed);
-      if (find_flag(typed) != nullptr) continue;
+      if (find_option(all_options(), typed) != nullptr) continue;
       for (const std::string& spelled : {typed, underscored(typed)}) {
         const std::string expected = flags == 1 ? "--" + whole + " needs a value"
                                                 : "option --" + spelled + " is ambiguous: --";

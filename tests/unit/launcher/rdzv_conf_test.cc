@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "launcher/options/read_options.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {

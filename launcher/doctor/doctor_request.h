@@ -1,43 +1,14 @@
 #pragma once
-// The options of `ddprun doctor`, and its requests to far ends. doctor_options.cc alone uses CLI11.
-// Pure.
+// The requests of `ddprun doctor --hosts` to its far ends, and their answers. Pure.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
-#include <vector>
 
 #include "launcher/doctor/node_facts.h"
-#include "launcher/options/options.h"
 
 namespace ddprun::launcher {
-
-inline constexpr std::string_view kDoctorCommand = "doctor";  // ddprun's first argument.
-
-enum class Colour { kAuto, kAlways, kNever };
-
-struct DoctorOptions {
-  std::vector<HostEntry> hosts;  // Empty: this machine alone.
-  std::vector<std::string> ssh = {"ssh"};
-  std::vector<std::string> env;  // Names of variables to carry to the hosts.
-  WorkerCount workers{.kind = WorkerCount::Kind::kAuto};
-  std::optional<std::uint16_t> port;  // The port for the meeting; absent: chosen as in a run.
-  std::string program;                // Empty: none.
-  Colour colour = Colour::kAuto;
-  bool ascii = false;
-  bool json = false;
-  bool verbose = false;
-  bool far_end = false;  // A node of --hosts, started by another doctor.
-};
-
-using DoctorOutcome = std::variant<DoctorOptions, PrintAndExit>;
-
-// `argv` begins with "doctor". A failure is Errc::kBadOption and its context one sentence.
-Result<DoctorOutcome> parse_doctor(int argc, const char* const* argv);
-
-// The command line of a far end.
-std::vector<std::string> far_end_argv(const DoctorOptions& options);
 
 // A request of the doctor to a far end, and the lines that answer it.
 //

@@ -1,23 +1,17 @@
 #pragma once
-// The raw texts of the options -> Options: PET_* defaults, types, and the contradictions that need
-// no knowledge of this machine. Called by parse() after the command line was taken apart. Pure.
+// The text of one option -> its typed value; parsers that all programs use are in
+// common/options/values.h. The failure of a parser only describes what is allowed ("give N or
+// MIN:MAX, ..."); the table of options puts the option and the offending text before it. Pure.
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/options/values.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {
 
-// The text of one option -> its typed value. The failure of a parser only describes what is allowed
-// ("give N or MIN:MAX, ..."); options.cc puts the flag and the offending text before it. Pure.
-
-// A kBadOption failure: a sentence for the user.
-Failure usage(std::string sentence);
-
-Result<int> parse_integer(std::string_view text, int min, int max);
 Result<std::string> parse_run_id(std::string_view text);        // Any, without control characters.
 Result<NodeRange> parse_nnodes(std::string_view text);          // "2", "1:4"
 Result<WorkerCount> parse_worker_count(std::string_view text);  // "8", "auto", "gpu", "cpu"
@@ -38,15 +32,6 @@ Result<std::vector<int>> parse_signals(std::string_view text);          // "SIGT
 Result<std::vector<std::string>> parse_words(std::string_view text);
 Result<std::vector<std::string>> parse_variable_names(std::string_view text);  // "HOME,LANG"
 Result<std::string> parse_preload(std::string_view text);  // "auto", "torch,numpy"; "off": empty
-Result<bool> parse_switch(std::string_view text);          // "0", "1", "true", "false"
 Result<RdzvConf> parse_rdzv_conf(std::string_view text);   // "join_timeout=5,auth=none"
-
-// A command line, split but not interpreted.
-struct RawOptions {
-  std::map<std::string, std::string, std::less<>> values;  // By dashed name; a switch is "true".
-  std::vector<std::string> rest;                           // The program and all after it.
-};
-
-Result<Options> read_options(const RawOptions& raw, const Environment& environment);
 
 }  // namespace ddprun::launcher

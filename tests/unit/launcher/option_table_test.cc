@@ -1,0 +1,147 @@
+// Every row of a table of options is reachable from everywhere: help, manual page, completion, and,
+// where a default makes sense, PET_* and the config file.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "common/options/completion.h"
+#include "launcher/options/config_file.h"
+#include "launcher/options/doctor_options.h"
+#include "launcher/options/flags.h"
+#include "launcher/options/help.h"
+#include "tests/support/command_line.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Whether `name` is in `text`, and is not a part of a longer name.
+bool mentions(const std::string& text, const std::string& name) {
+  for (std::size_t at = 0; (at = text.find(name, at)) != std::string::npos; ++at) {
+    const char next = at + name.size() < text.size() ? text[at + name.size()] : ' ';
+    if (std::isalnum(static_cast<unsigned char>(next)) == 0 && next != '-' && next != '_') {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The options that the page defines, without the backslashes of roff.
+std::string manual(const std::string& page) {
+  std::ifstream in("deploy/man/" + page);
+  static const std::regex kFont(R"(\\f[BIR])");
+  std::string text, line;
+  while (std::getline(in, line)) {
+    if (line.starts_with("\\fB")) text += std::regex_replace(line, kFont, " ") + "\n";
+  }
+  std::erase(text, '\\');
+  return text;
+}
+
+// What an option needs or excludes.
+std::vector<std::string> company(const Option& option) {
+  if (option.name == "spares") return {"--max-restarts=1", "x"};
+  if (option.name == "host-discovery") return {"--nnodes=1:2", "x"};
+  if (option.name == "hosts") return {"--nnodes=1", "x"};
+  return {"x"};
+}
+
+// Any text that the option takes; empty: none was found.
+std::string valid_value(const Option& option) {
+  if (option.kind == Option::Kind::kSwitch) return "1";
+  const auto offered = offered_words(option);
+  if (!offered.empty()) return offered.front();
+  for (const char* text : {"2", "join_timeout=5", "train", "a,b", "SIGTERM"}) {
+    std::vector<std::string> words = company(option);
+    words.insert(words.begin(), long_name(option) + "=" + text);
+    if (parse_words(words)) return text;
+  }
+  return "";
+}
+
+// How a run was told of the option, if it was.
+std::string given(const Result<ParseOutcome>& outcome, const Option& option) {
+  if (!outcome) return outcome.error().context;
+  for (const GivenOption& one : std::get<Options>(*outcome).given) {
+    if (one.flag == long_name(option)) return one.value.value_or("1");
+  }
+  return "(not given)";
+}
+
+TEST_CASE("Option table: every row of ddprun is in help, manual and completion", "[options]") {
+  const std::string help = help_text(Flags::kAll), page = manual("ddprun.1");
+  for (const Option& option : all_options()) {
+    INFO(option.name);
+    CHECK(mentions(help, long_name(option)));
+    CHECK(help.find(option.help) != std::string::npos);
+    CHECK(mentions(page, long_name(option)));
+    for (const std::string& shell :
+         offered_words(*find_option(all_options(), "print-completion"))) {
+      const std::string script =
+          std::get<PrintAndExit>(parse_words({"--print-completion", shell}).value()).text;
+      CHECK(mentions(script, shell == "tcsh" ? std::string(option.name) : long_name(option)));
+    }
+  }
+}
+
+TEST_CASE("Option table: every row of ddprun is taken from argv, PET and the config file",
+          "[options]") {
+  for (const Option& option : all_options()) {
+    if (option.kind == Option::Kind::kPrint) continue;
+    const std::string value = valid_value(option), name(option.name);
+    INFO(name << " = " << value);
+    REQUIRE_FALSE(value.empty());
+    std::vector<std::string> words = company(option);
+    CHECK(given(parse_words(words, {{pet_variable(name), value}}), option) == value);
+    if (!option.variable.empty()) {
+      CHECK(given(parse_words(words, {{std::string(option.variable), value}}), option) == value);
+    }
+    const auto config = parse_config(name + " = " + value, "f");
+    CHECK(config.has_value() != option.of_one_run);
+    if (config) CHECK(given(parse_words(words, with_config({}, *config)), option) == value);
+    words.insert(words.begin(), "--" + underscored(name) + "=" + value);
+    CHECK(given(parse_words(words), option) == value);
+  }
+}
+
+TEST_CASE("Option table: ddprun takes every word that completion offers", "[options]") {
+  for (const Option& option : all_options()) {
+    if (option.kind == Option::Kind::kPrint) continue;
+    for (const std::string& word : offered_words(option)) {
+      INFO(option.name << " " << word);
+      CHECK(given(parse_words({long_name(option), word, "x"}), option) == word);
+    }
+  }
+}
+
+Result<DoctorOutcome> doctor(const std::vector<std::string>& words) {
+  std::vector<const char*> argv = {"doctor"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_doctor(static_cast<int>(argv.size()), argv.data());
+}
+
+TEST_CASE("Option table: every row of doctor is in help, manual and completion", "[options]") {
+  const std::string help = std::get<PrintAndExit>(doctor({"--help"}).value()).text;
+  const std::string page = manual("ddprun-doctor.1");
+  for (const Option& option : doctor_options()) {
+    INFO(option.name);
+    const std::string name = option.positional ? std::string(option.name) : long_name(option);
+    CHECK(mentions(help, name) != option.hidden);
+    if (!option.hidden) CHECK(help.find(option.help) != std::string::npos);
+    if (option.positional || option.hidden) continue;
+    CHECK(mentions(page, name));
+    for (const char* shell : {"bash", "zsh", "tcsh"}) {
+      const std::string script =
+          std::get<PrintAndExit>(parse_words({"--print-completion", shell}).value()).text;
+      const bool one_list = shell == std::string("tcsh");
+      const std::string part = one_list ? script : script.substr(script.find("doctor"));
+      CHECK(mentions(part, one_list ? std::string(option.name) : name));
+    }
+    for (const std::string& word : offered_words(option)) CHECK(doctor({name, word}));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
