@@ -2,6 +2,7 @@
 node is lost. Ranks of two nodes are played: each has the folder of its node."""
 
 import os
+import re
 import shutil
 import textwrap
 
@@ -192,7 +193,7 @@ class Examples(torch_case.TorchCase):
             found.append(done.stdout.splitlines()[-1].partition("]:")[2] or done.stdout.splitlines()[-1])
         return found
 
-    def script(self, code):
+    def example(self, code):
         path = self.path("script.py")
         with open(path, "w", encoding="utf-8") as file:
             file.write(f"import sys\nsys.path.insert(0, {EXAMPLES!r})\n{DIE}{textwrap.dedent(code)}")
@@ -204,7 +205,7 @@ class Examples(torch_case.TorchCase):
             self.skipTest(f"this Python has no {module}")
 
     def test_the_plain_script(self):
-        path = self.script("""
+        path = self.example("""
             import train_memory
             batch_of = train_memory.batch_of
             def dying(step, rank):
@@ -217,9 +218,34 @@ class Examples(torch_case.TorchCase):
         self.assertRegex(whole, "step 100  loss")
         self.assertEqual(killed, whole)
 
+    def test_what_the_page_shows(self):
+        """docs/memory.md: each block of Python, after what it takes as given."""
+        with open(os.path.join(torch_case.HERE, "../../docs/memory.md"), encoding="utf-8") as page:
+            shown = re.findall(r"(?ms)^```python\n(.*?)^```$", page.read())
+        self.assertEqual(len(shown), 3)
+        if torch_case.torch_version() < (2, 6):
+            shown.pop()
+        self.right(textwrap.dedent("""
+            import ddprun.checkpoint
+            dist.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3))
+            optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+            steps, trained = 25, []
+            def train(step):
+                optimizer.zero_grad()
+                model(torch.ones(2, 3)).sum().backward()
+                optimizer.step()
+                trained.append(step)
+        """) + "".join(shown) + textwrap.dedent("""
+            assert trained == [*range(25)] * (2 if VERSION >= (2, 6) else 1), trained
+            assert ddprun.checkpoint.Memory().load({}) == 20
+            if VERSION >= (2, 6):
+                assert MemoryReader().step == 20
+        """), DDPRUN_MEMORY=self.dir)
+
     def test_lightning(self):
         self.has("lightning")
-        whole, killed = self.ends_of(self.script("""
+        whole, killed = self.ends_of(self.example("""
             import lightning, torch
             from memory_lightning import MemoryCheckpoint
             class Module(lightning.LightningModule):
@@ -249,7 +275,7 @@ class Examples(torch_case.TorchCase):
 
     def test_transformers(self):
         self.has("transformers, accelerate")
-        whole, killed = self.ends_of(self.script("""
+        whole, killed = self.ends_of(self.example("""
             import torch, transformers
             from memory_transformers import MemoryCheckpoint
             class Net(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""What README.md, docs/from-pytorch.md, docs/from-data-parallel.md, docs/from-elastic.md and docs/operations.md show in
+"""What README.md, docs/from-pytorch.md, docs/from-data-parallel.md, docs/from-elastic.md, docs/memory.md and docs/operations.md show in
 code blocks is true: every block is run, or checked as far as one machine can. BLOCKS lists each by its first line; one
 that is new or changed there turns the first test red."""
 
@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "interop"))
 from torch_pythons import torch_pythons  # noqa: E402
 
 README, FROM_PYTORCH, OPERATIONS = "README.md", "docs/from-pytorch.md", "docs/operations.md"
+MEMORY = "docs/memory.md"
 FROM_ELASTIC, FROM_DATA_PARALLEL = "docs/from-elastic.md", "docs/from-data-parallel.md"
 EVERY = None  # All blocks of that language on that page.
 
@@ -51,6 +52,10 @@ BLOCKS = {
         "torch_habits_test.py",
     (FROM_DATA_PARALLEL, "sh", "g++ -std=c++20 by_hand.cc $(pkg-config --cflags --libs ddprun) -o by_hand"):
         "test_ranks_that_no_launcher_starts",
+    (MEMORY, "python", EVERY): "torch_checkpoint_test.py",
+    (MEMORY, "sh", "ddprun --memory-folder 4G --preload auto --max-restarts 3 --nproc-per-node 4 train_memory.py"):
+        "test_the_command_line_of_memory",
+    (MEMORY, "", "$DDPRUN_MEMORY/"): "checkpoint_test.py",
     (OPERATIONS, "", "$ ddprunctl logs job7"): "watch_test.py, MuteAgent",
     (OPERATIONS, "sh", "ddprun-rendezvous --address 0.0.0.0 --token-file /etc/ddprun/token \\"): "test_the_daemons_on_etcd",
     (OPERATIONS, "sh", "install -d -m 0700 /etc/ddprun"): "test_the_service",
@@ -119,7 +124,7 @@ def plain(text, *replaced):
 class Pages(unittest.TestCase):
     def test_every_block_is_listed_with_its_test(self):
         shown = set()
-        for page in (README, FROM_PYTORCH, FROM_ELASTIC, FROM_DATA_PARALLEL, OPERATIONS):
+        for page in (README, FROM_PYTORCH, FROM_ELASTIC, FROM_DATA_PARALLEL, MEMORY, OPERATIONS):
             self.assertEqual(len(re.findall("(?m)^```", text_of(page))), 2 * len(blocks(page)))
             for language, text in blocks(page):
                 key = (page, language, text.splitlines()[0])
@@ -235,6 +240,15 @@ class Blocks(DdprunCase):
             done = subprocess.run(["bash", "-c", line], cwd=self.dir, capture_output=True, text=True, timeout=2 * PATIENCE,
                                   env=ddprun_case.clean_environment(), check=False)
             self.assertEqual((done.returncode, done.stdout), (0, said + "\n"), done.stderr)
+
+    # docs/memory.md
+
+    def test_the_command_line_of_memory(self):
+        line = shlex.split(block(MEMORY, "ddprun --memory-folder"))
+        if "--memory-folder" not in self.run_ddprun("--help").out():
+            raise unittest.SkipTest("this ddprun has no --memory-folder")
+        self.program("train_memory.py", "import os; assert os.path.isdir(os.environ['DDPRUN_MEMORY'])\n")
+        self.run_ddprun(*line[1:])
 
     # docs/operations.md
 
