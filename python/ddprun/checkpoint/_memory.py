@@ -299,7 +299,11 @@ class Memory:
         layout_count = 1 if self._sharded else count
         is_written = self._wait_for_pending()
         slot = self._slot_for(flat, 0 if self._sharded else index, layout_count)
-        agreed = self._the_ranks().minimum(is_written, slot is not None, -self._interval())
+        ranks = self._the_ranks()
+        agree = ranks.begin_minimum(is_written, slot is not None, -self._interval())
+        rest = flat.rest if index == 0 or self._sharded else b""
+        length = self._copy(flat.tensors, rest, slot) if slot is not None else 0
+        agreed = agree()
         self._settle(bool(agreed[0]))
         self.every = -agreed[2]
         self._next = step + self.every
@@ -312,19 +316,13 @@ class Memory:
         self._sequence += 1
         session, nonce = self._session
         generation = Generation(session, self._sequence, nonce, step)
-        plan: Plan = slot.plan
-        plan.copy(flat.tensors)
-        rest = flat.rest if index == 0 or self._sharded else b""
-        end = plan.fixed + len(rest)
-        length = aligned(end)
-        slot.memory[plan.fixed : length] = rest + bytes(length - end)
         description = {
             "generation": str(generation),
             "index": index,
             "count": count,
             "step": step,
             "sharded": self._sharded,
-            "fixed": plan.fixed,
+            "fixed": slot.plan.fixed,
             "rest": len(rest),
         }
         if self._writer is None:
@@ -334,6 +332,15 @@ class Memory:
         work = self._writer.submit(self._write, *arguments)
         self._pending = _Pending(generation, slot, work)
         return True
+
+    @staticmethod
+    def _copy(tensors: list[Any], rest: bytes, slot: Slot) -> int:
+        """Fill a file that no generation needs; return its length."""
+        plan: Plan = slot.plan
+        plan.copy(tensors)
+        end = plan.fixed + len(rest)
+        slot.memory[plan.fixed : aligned(end)] = rest + bytes(aligned(end) - end)
+        return aligned(end)
 
     def _interval(self) -> int:
         """Return the steps until the next save, as this rank would have it."""

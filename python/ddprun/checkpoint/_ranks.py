@@ -6,7 +6,7 @@ import importlib
 import mmap
 import os
 import sys
-from typing import Any
+from typing import Any, Callable
 
 from .._errors import BadEnvironment
 from ._pieces import as_tensor
@@ -26,7 +26,11 @@ class Ranks:
 
     def minimum(self, *numbers: int) -> list[int]:
         """Return the smallest of all ranks, for each of `numbers`."""
-        return list(numbers)
+        return self.begin_minimum(*numbers)()
+
+    def begin_minimum(self, *numbers: int) -> Callable[[], list[int]]:
+        """Begin :meth:`minimum`; what is returned waits for it."""
+        return lambda: list(numbers)
 
     def broadcast(self, memory: Any, source: int) -> Any:
         """Return the bytes of `source`; None if it gives None. Only its `memory` is used."""
@@ -51,11 +55,17 @@ class TorchRanks(Ranks):
         self._dist.all_gather_object(found, mine, group=self._group)
         return found
 
-    def minimum(self, *numbers: int) -> list[int]:
-        """Return the smallest of all ranks, for each of `numbers`."""
+    def begin_minimum(self, *numbers: int) -> Callable[[], list[int]]:
+        """Begin :meth:`minimum`; what is returned waits for it."""
         found = self._torch.tensor(numbers, dtype=self._torch.int64, device=self._device)
-        self._dist.all_reduce(found, op=self._dist.ReduceOp.MIN, group=self._group)
-        return [int(each) for each in found.tolist()]
+        least = self._dist.ReduceOp.MIN
+        work = self._dist.all_reduce(found, op=least, group=self._group, async_op=True)
+
+        def wait() -> list[int]:
+            work.wait()
+            return [int(each) for each in found.tolist()]
+
+        return wait
 
     def broadcast(self, memory: Any, source: int) -> Any:
         """Return the bytes of `source`; None if it gives None. Only its `memory` is used."""
