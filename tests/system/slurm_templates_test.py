@@ -1,0 +1,251 @@
+"""The scripts of deploy/slurm, submitted as they are written to a real Slurm. scancel --signal stands for the time limit, the
+end of all processes of a node for the loss of its power."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+import ddprun_case
+from ddprun_case import BIN, DDPRUN, env_to, shell, skip_all, wait_until
+from slurm_cluster import FREEZER, ROOT, SlurmCase, missing
+
+TEMPLATES = os.path.join(ROOT, "deploy", "slurm")
+WHOLE_NODES = "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
+SPOT = """PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=spot Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF"""
+LOSES_NODES = "SlurmdTimeout=10\n" + WHOLE_NODES
+ELASTIC = os.path.join(BIN, "elastic")
+needs_elastic = unittest.skipUnless(os.path.exists(ELASTIC), "elastic was not built: there is no libtorch")
+
+needs_freezer = unittest.skipUnless(os.access(FREEZER, os.W_OK), f"Slurm's proctrack/cgroup needs {FREEZER}")
+
+# Counts its steps in a file, one every 50 ms, and continues where it was told to end.
+COUNTS = """
+step=$(cat "$D/step.$RANK" 2>/dev/null || echo 0)
+trap 'echo $step > "$D/step.$RANK"; exit 0' TERM
+echo "rank $RANK begins at step $step"
+while [ $step -lt ${STEPS:-100000} ]; do step=$((step + 1)); sleep 0.05; done
+"""
+
+
+class Templates(SlurmCase):
+    def submit(self, template, *argv, options=(), env=None):
+        """The number of the job; the file that job_said() reads is its output."""
+        number = len(self.jobs)
+        job = self.on(0, "sbatch", "--parsable", "--output", self.path("job-%j"), *options,
+                      os.path.join(TEMPLATES, template), *argv, env={"HOME": self.dir, **(env or {})})
+        self.assertEqual(job.wait(), 0, job.text())
+        self.assertEqual(len(self.jobs), number + 1)
+        return job.out().strip()
+
+    def said(self, number):
+        try:
+            with open(self.path(f"job-{number}"), encoding="utf-8", errors="replace") as f:
+                return f.read()
+        except FileNotFoundError:
+            return ""
+
+    def field(self, number, name):
+        found = re.search(rf"(?<!\w){name}=(\S+)", self.ask("scontrol", "show", "job", number))
+        return found.group(1) if found else ""
+
+    def wait_for(self, number, pattern, patience=60):
+        return wait_until(lambda: re.search(pattern, self.said(number)),
+                          lambda: f"{pattern!r} in job {number}:\n{self.said(number)}\n" +
+                          self.ask("scontrol", "show", "job", number) + self.logs(), patience)
+
+    def wait_for_state(self, number, *states, patience=60):
+        wait_until(lambda: self.field(number, "JobState") in states,
+                   lambda: f"job {number} to be {states}:\n{self.said(number)}\n" +
+                   self.ask("scontrol", "show", "job", number) + self.logs(), patience)
+
+    def start_again(self, number):
+        """Once it was requeued: before the two minutes that Slurm waits, but not in the second of its end, when slurmd
+        still refuses the job's credential."""
+        self.wait_for_state(number, "PENDING")
+        self.ask("scontrol", "update", f"JobId={number}", "StartTime=now+3")
+        self.wait_for_state(number, "RUNNING")
+
+    def complete(self, number):
+        self.wait_for_state(number, "COMPLETED")
+        wait_until(lambda: not self.ddpruns(), lambda: f"left: {self.ddpruns()}")
+
+    def cancel(self, number):
+        """Who cancels a job wants it gone, and not queued again."""
+        self.ask("scancel", number)
+        self.wait_for_state(number, "CANCELLED")
+        wait_until(lambda: "completing" not in self.ask("sinfo", "-h", "-o", "%T"), lambda: self.ask("sinfo") + self.logs())
+        self.assertEqual(self.field(number, "JobState"), "CANCELLED")
+
+    def remove_folders(self):
+        """Of ddprun on nodes that lost their power, or whose time to end was over."""
+        wait_until(lambda: not self.ddpruns(), lambda: f"left: {self.ddpruns()}")
+        for folder in self.folders_left():
+            shutil.rmtree(folder)
+
+    def test_each_template_places_every_worker(self):
+        self.start_cluster(more=WHOLE_NODES)
+        for template, nodes in (("ddprun", 2), ("spot", 2), ("elastic", 2), ("one-node", 1)):
+            with self.subTest(template=template):
+                elastic = ["--nnodes", "2"] if template == "elastic" else []
+                number = self.submit(template + ".sbatch", *elastic, "--nproc-per-node", "2",
+                                     *shell('echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME, token ${DDPRUN_TOKEN:-hidden}"'))
+                self.complete(number)
+                said = re.findall(r"rank (\d) of (\d) on (m\d), token hidden", self.said(number))
+                self.assertEqual(sorted(said), [(str(r), str(2 * nodes), f"m{1 + r // 2}") for r in range(2 * nodes)],
+                                 self.said(number))
+        self.assertEqual(glob.glob(self.path(".ddprun-runs/*")), [], "the token of a run outlives the run")
+
+    def test_workers_get_the_processors_that_were_asked_for(self):
+        count = min(os.cpu_count(), 4)
+        if count < 2:
+            raise unittest.SkipTest("this machine has one processor")
+        self.start_cluster(cpus=count, task="affinity", more=WHOLE_NODES)
+        for template, options in (("ddprun", []), ("spot", []), ("one-node", [f"--cpus-per-task={count}"])):
+            with self.subTest(template=template):
+                number = self.submit(template + ".sbatch", *shell('echo "processors: $(nproc)"'), options=options)
+                self.complete(number)
+                self.assertEqual(set(re.findall(r"processors: (\d+)", self.said(number))), {str(count)}, self.said(number))
+
+    def test_tasks_of_an_array_are_runs_of_their_own(self):
+        """Four at once on two nodes."""
+        self.start_cluster(more=WHOLE_NODES)
+        script = env_to() + 'until [ $(ls "$D" | grep -c "^env[.]") -ge 8 ]; do sleep 0.05; done'
+        number = self.submit("one-node.sbatch", "--nproc-per-node", "2", *shell(script),
+                             options=["--array=0-3", "--cpus-per-task=2"])
+        workers = self.wait_for_workers(8, jobs=self.jobs)
+        wait_until(lambda: not self.ask("squeue", "-h", "-j", number).strip(), lambda: self.ask("squeue") + self.logs())
+        tasks = {}
+        for worker in workers:
+            tasks.setdefault(worker["SLURM_ARRAY_TASK_ID"], []).append((worker["RANK"], worker["WORLD_SIZE"]))
+        self.assertEqual(tasks, {str(task): [("0", "2"), ("1", "2")] for task in range(4)})
+        self.assertEqual(len({worker["TORCHELASTIC_RUN_ID"] for worker in workers}), 4)
+
+    def is_requeued_and_goes_on(self, more):
+        self.start_cluster(proctrack="cgroup", more=more)
+        number = self.submit("spot.sbatch", *shell(COUNTS), env={"STEPS": "120"})
+        self.wait_for(number, r"(?s)(begins at step 0.*){2}")
+        self.ask("scancel", "--signal=USR1", number)
+        self.start_again(number)
+        begins = self.wait_for(number, r"(?s)begins at step 0.*begins at step ([1-9]\d*)")  # One file, not written over.
+        self.assertLess(int(begins.group(1)), 120)
+        self.complete(number)
+        self.assertEqual(self.field(number, "Restarts"), "1")
+
+    @needs_freezer
+    def test_a_job_that_is_told_of_its_end_is_requeued_by_the_script(self):
+        self.is_requeued_and_goes_on(WHOLE_NODES)
+
+    @needs_freezer
+    def test_a_job_that_is_told_of_its_end_is_requeued_once_where_slurm_does_it_too(self):
+        self.is_requeued_and_goes_on("RequeueExit=75\n" + WHOLE_NODES)
+
+    @needs_freezer
+    def test_a_job_that_makes_room_for_another_goes_on_after_it(self):
+        """A partition with GraceTime sends SIGTERM."""
+        self.start_cluster(proctrack="cgroup", more=SPOT)
+        number = self.submit("spot.sbatch", *shell(COUNTS), options=["--partition=spot"])
+        self.wait_for(number, r"(?s)(begins at step 0.*){2}")
+        urgent = self.submit("ddprun.sbatch", *shell("echo urgent"), options=["--partition=urgent"])
+        self.complete(urgent)
+        self.start_again(number)
+        self.wait_for(number, r"(?s)(begins at step [1-9].*){2}")
+        self.cancel(number)
+
+    @needs_elastic
+    def test_an_elastic_run_survives_the_loss_of_a_node(self):
+        self.start_cluster(power=True, more=LOSES_NODES)
+        number = self.submit("ddprun.sbatch", "--nnodes", "1:2", "--max-restarts", "9", ELASTIC, "100000")
+        self.wait_for(number, "2 ranks")
+        self.lose_power("m2")
+        self.wait_for(number, r"1 ranks")
+        # Slurm notices the loss after SlurmdTimeout, and would then end the job.
+        wait_until(lambda: "down" in self.ask("sinfo", "-h", "-n", "m2", "-o", "%t"), lambda: self.ask("sinfo"), 90)
+        said = len(self.said(number))
+        wait_until(lambda: len(self.said(number)) > said, lambda: self.said(number)[-1000:] + self.logs())
+        self.assertEqual((self.field(number, "JobState"), self.field(number, "Restarts")), ("RUNNING", "0"))
+        self.cancel(number)
+        self.remove_folders()
+
+    @needs_elastic
+    @needs_freezer
+    def test_a_second_job_joins_a_run_and_leaves_it(self):
+        self.start_cluster(proctrack="cgroup", more=WHOLE_NODES)
+        flags = ["--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=1", "--max-restarts", "9", ELASTIC, "100000"]
+        first = self.submit("elastic.sbatch", *flags, options=["--nodes=1"])
+        self.wait_for(first, "1 ranks")
+        second = self.submit("elastic.sbatch", *flags, options=["--nodes=1"], env={"JOIN": first})
+        self.wait_for(first, "2 ranks")
+        self.ask("scancel", "--signal=USR1", second)
+        self.wait_for_state(second, "PENDING")
+        self.wait_for(first, r"(?s)2 ranks.*1 ranks")
+        self.start_again(second)
+        self.wait_for(first, r"(?s)2 ranks.*1 ranks.*2 ranks")
+        self.cancel(second)
+        self.cancel(first)
+        self.assertEqual(glob.glob(self.path(".ddprun-runs/*")), [], "the token of a run outlives the run")
+
+    def test_a_job_that_would_join_a_run_that_has_ended_says_so(self):
+        self.start_cluster(more=WHOLE_NODES)
+        number = self.submit("elastic.sbatch", "--nnodes", "1:2", "true", options=["--nodes=1"], env={"JOIN": "4711"})
+        self.complete(number)
+        self.assertIn("job 4711 has ended: there is no run to join", self.said(number))
+
+
+class Text(unittest.TestCase):
+    """What no Slurm is needed for."""
+
+    def test_the_lines_for_containers_run_ddprun_in_them(self):
+        """Uncommented, with a srun that prints its arguments."""
+        stand_ins = {"srun": 'printf "<%s>" "$@"', "openssl": "echo 0123", "squeue": "echo 7"}
+        for script in sorted(glob.glob(os.path.join(TEMPLATES, "*.sbatch"))):
+            for line, words in (("--container-image=", "<--container-image=/shared/train.sqsh>"),
+                                ("apptainer", "<apptainer><exec><--nv></shared/train.sif>")):
+                with self.subTest(script=script, line=line):
+                    said = self.run_with(script, line, stand_ins)
+                    self.assertIn(words, said)
+                    self.assertLess(said.index(words), said.index("<ddprun>"))
+                    self.assertTrue(said.endswith("<train.py><--epochs><3 4>"), said)
+
+    def run_with(self, script, line, stand_ins):
+        with open(script, encoding="utf-8") as f:
+            text, count = re.subn(rf"(?m)^#(launch\+=\({line})", r"\1", f.read())
+        self.assertEqual(count, 1, text)
+        folder = self.enterContext(ddprun_case.tempfile.TemporaryDirectory())
+        for name, body in stand_ins.items():
+            with open(os.path.join(folder, name), "w", encoding="ascii") as f:
+                f.write(f"#!/bin/sh\n{body}\n")
+            os.chmod(os.path.join(folder, name), 0o755)
+        env = {"PATH": folder + ":/usr/bin:/bin", "HOME": folder, "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "m1"}
+        done = subprocess.run(["bash", "-c", text, "script", "train.py", "--epochs", "3 4"], env=env, capture_output=True,
+                              text=True, timeout=20, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_what_all_templates_share_is_equal(self):
+        texts = {}
+        for script in sorted(glob.glob(os.path.join(TEMPLATES, "*.sbatch"))):
+            with open(script, encoding="utf-8") as f:
+                texts[os.path.basename(script)] = f.read()
+        self.assertEqual(set(texts), {"ddprun.sbatch", "elastic.sbatch", "one-node.sbatch", "spot.sbatch"})
+        for name, text in texts.items():
+            with self.subTest(name=name):
+                self.assertIn("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", text)
+                self.assertIn("#SBATCH --open-mode=append", text)
+                if name != "one-node.sbatch":
+                    self.assertIn("#SBATCH --no-kill", text)
+                    self.assertIn("(srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 --wait=0)", text)
+                if name in ("spot.sbatch", "elastic.sbatch"):
+                    self.assertIn("#SBATCH --requeue", text)
+                    self.assertIn("#SBATCH --signal=USR1@120", text)
+
+
+if __name__ == "__main__":
+    if missing():
+        skip_all(missing())
+    ddprun_case.main()
