@@ -30,12 +30,12 @@ struct OptionTraits {
   std::string_view settled_by = "";
   // An empty value is refused, and this is the cure.
   std::string_view if_empty = "";
-  // For completion, if the name of the value does not say it: words, behind a comma if several may
+  // For completion, if the name of the value does not show it: words, behind a comma if several may
   // be given; or "@file", "@dir".
   std::string_view words = "";
   std::string_view needs = "";     // Names of options.
   std::string_view excludes = "";  // Likewise.
-  std::string_view type = "";      // In CLI11's help, if the parser does not say it; else "TEXT".
+  std::string_view type = "";      // In CLI11's help, if the parser does not show it; else "TEXT".
   bool shows_default = false;      // In CLI11's help.
   bool positional = false;
   bool required = false;
