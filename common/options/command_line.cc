@@ -45,7 +45,12 @@ std::vector<OptionValue> values_in(const CLI::App& app, std::span<const Option> 
     const std::string name = option.positional ? std::string(option.name) : long_name(option);
     const CLI::Option* given = app.get_option_no_throw(name);
     if (given == nullptr || given->count() == 0) continue;
-    values.push_back({&option, name, unguarded(given->results().back())});
+    const std::vector<std::string> texts = given->results();
+    std::string text = unguarded(texts.back());
+    for (std::size_t i = texts.size() - 1; option.several && i > 0; --i) {
+      text = unguarded(texts[i - 1]) + "," + text;
+    }
+    values.push_back({&option, name, std::move(text)});
   }
   return values;
 }
@@ -124,6 +129,7 @@ void declare_all(CLI::App& app, std::span<const Option> options, const ProgramSp
       declared->type_name(option.type_text.empty() ? "TEXT" : option.type_text);
       declared->default_str(option.default_text);
     }
+    if (option.several) declared->expected(1, CLI::detail::expected_max_vector_size);
     declared->required(option.required);
     if (option.hidden) declared->group("");
   }
@@ -135,16 +141,6 @@ void declare_all(CLI::App& app, std::span<const Option> options, const ProgramSp
   }
 }
 
-// "status, nodes or drain".
-std::string list_of(std::span<const CommandSpec> commands) {
-  std::string text;
-  for (const CommandSpec& command : commands) {
-    const bool is_first = &command == &commands.front(), is_last = &command == &commands.back();
-    text += (is_first ? "" : is_last ? " or " : ", ") + std::string(command.name);
-  }
-  return text;
-}
-
 // In our words, as CLI11's are those of a library.
 Failure misuse(const CLI::App& app, const CLI::ParseError& error, const ProgramSpec& program) {
   const std::string see = "; see " + program.name + " --help";
@@ -154,7 +150,7 @@ Failure misuse(const CLI::App& app, const CLI::ParseError& error, const ProgramS
     const std::string first = unguarded(extra.front());
     const bool is_command = !program.commands.empty() && chosen.empty() && !first.starts_with('-');
     if (!is_command) return usage("unknown argument '" + first + "'" + see);
-    return usage("unknown command '" + first + "': give " + list_of(program.commands) + see);
+    return usage("unknown command '" + first + "': give " + command_list(program.commands) + see);
   }
   if (dynamic_cast<const CLI::RequiredError*>(&error) && !chosen.empty()) {
     std::string name = error.what();
@@ -166,6 +162,15 @@ Failure misuse(const CLI::App& app, const CLI::ParseError& error, const ProgramS
 }
 
 }  // namespace
+
+std::string command_list(std::span<const CommandSpec> commands) {
+  std::string text;
+  for (const CommandSpec& command : commands) {
+    const bool is_first = &command == &commands.front(), is_last = &command == &commands.back();
+    text += (is_first ? "" : is_last ? " or " : ", ") + std::string(command.name);
+  }
+  return text;
+}
 
 const OptionValue* CommandLine::find(std::string_view dashed_name) const {
   const auto found = std::ranges::find_if(

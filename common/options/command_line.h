@@ -33,4 +33,6 @@ Result<CommandLine> read_before_program(std::span<const Option> options, int arg
 Result<CommandLine> read_command_line(const ProgramSpec& program, int argc,
                                       const char* const* argv);
 
+std::string command_list(std::span<const CommandSpec> commands);  // "status, nodes or drain"
+
 }  // namespace ddprun

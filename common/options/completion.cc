@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 namespace ddprun {
@@ -249,6 +250,110 @@ std::string for_tcsh(std::span<const Option> options, std::span<const Option> of
          tcsh_words(all) + " \\\n  'c@--@(" + names_of(all, "") + ")@' \\\n  'p@*@f@'\n";
 }
 
+// The commands of a program that starts no other, such as ddprunctl.
+std::string command_names(const ProgramSpec& program) {
+  std::string names;
+  for (const CommandSpec& command : program.commands) {
+    names += (names.empty() ? "" : " ") + std::string(command.name);
+  }
+  return names;
+}
+
+// Each option with words or files for its value, once, whichever command has it.
+std::vector<Option> options_with_choices(const ProgramSpec& program) {
+  std::vector<Option> found;
+  const auto add = [&](std::span<const Option> options) {
+    std::ranges::copy_if(offered(options), std::back_inserter(found), [&](const Option& option) {
+      return choices_of(option).source != Source::kNone && !find_option(found, option.name);
+    });
+  };
+  add(program.options);
+  for (const CommandSpec& command : program.commands) add(command.options);
+  return found;
+}
+
+// A `case` of the shell per command: its options.
+std::string command_cases(const ProgramSpec& program, std::string_view before) {
+  std::string cases;
+  for (const CommandSpec& command : program.commands) {
+    const std::string own = names_of(offered(command.options));
+    cases += "      " + std::string(command.name) + ") " + std::string(before) + "flags='--help" +
+             (own.empty() ? "" : " " + own) + "' ;;\n";
+  }
+  return cases;
+}
+
+std::string commands_for_bash(const ProgramSpec& program) {
+  const std::string& name = program.name;
+  return "# " + name + " completion for bash: source <(" + name +
+         " --print-completion bash)\n"
+         "_" +
+         name +
+         "() {\n"
+         "  local word=${COMP_WORDS[COMP_CWORD]} i flags='' verbs='" +
+         command_names(program) +
+         "'\n"
+         "  case ${COMP_WORDS[COMP_CWORD-1]} in\n" +
+         bash_cases(options_with_choices(program)) +
+         "  esac\n"
+         "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
+         "    case ${COMP_WORDS[i]} in\n" +
+         command_cases(program, "verbs= ") +
+         "    esac\n"
+         "  done\n"
+         "  [[ $word == -* ]] && verbs=\"$flags " +
+         names_of(offered(program.options)) +
+         "\"\n"
+         "  COMPREPLY=($(compgen -W \"$verbs\" -- \"$word\"))\n"
+         "}\n"
+         "complete -F _" +
+         name + " " + name + "\n";
+}
+
+std::string commands_for_zsh(const ProgramSpec& program) {
+  const std::string& name = program.name;
+  return "#compdef " + name + "\n# " + name + " completion for zsh: source <(" + name +
+         " --print-completion zsh)\n"
+         "_" +
+         name +
+         "() {\n"
+         "  local verb flags=\n"
+         "  for verb in $words[2,CURRENT-1]; do\n"
+         "    case $verb in\n" +
+         command_cases(program, "") +
+         "    esac\n"
+         "  done\n"
+         "  if [[ $words[CURRENT] == -* ]]; then\n"
+         "    compadd -- ${=flags} " +
+         names_of(offered(program.options)) +
+         "\n"
+         "  elif [[ -z $flags ]]; then\n"
+         "    compadd -- " +
+         command_names(program) +
+         "\n"
+         "  else\n"
+         "    _files\n"
+         "  fi\n"
+         "}\n"
+         "compdef _" +
+         name + " " + name + "\n";
+}
+
+std::string commands_for_tcsh(const ProgramSpec& program) {
+  std::set<std::string_view> names = {"help"};
+  for (const Option& option : program.options) names.insert(option.name);
+  for (const CommandSpec& command : program.commands) {
+    for (const Option& option : offered(command.options)) names.insert(option.name);
+  }
+  std::string all;
+  for (const std::string_view name : names) all += (all.empty() ? "" : " ") + std::string(name);
+  const std::string& name = program.name;
+  return "# " + name + " completion for tcsh: " + name +
+         " --print-completion tcsh > f; source f\ncomplete " + name +
+         tcsh_words(options_with_choices(program)) + " \\\n  'c@--@(" + all + ")@' \\\n  'p@*@(" +
+         command_names(program) + ")@'\n";
+}
+
 }  // namespace
 
 std::vector<std::string> offered_words(const Option& option) {
@@ -257,11 +362,17 @@ std::vector<std::string> offered_words(const Option& option) {
 }
 
 Result<std::string> completion_script(std::string_view shell, const ProgramSpec& program) {
-  const std::vector<Option> options = offered(program.options);
-  const std::vector<Option> of_doctor = offered(program.commands.front().options);
-  if (shell == "bash") return for_bash(options, of_doctor);
-  if (shell == "zsh") return for_zsh(options, of_doctor);
-  if (shell == "tcsh") return for_tcsh(options, of_doctor);
+  if (!program.starts_program) {
+    if (shell == "bash") return commands_for_bash(program);
+    if (shell == "zsh") return commands_for_zsh(program);
+    if (shell == "tcsh") return commands_for_tcsh(program);
+  } else {
+    const std::vector<Option> options = offered(program.options);
+    const std::vector<Option> of_doctor = offered(program.commands.front().options);
+    if (shell == "bash") return for_bash(options, of_doctor);
+    if (shell == "zsh") return for_zsh(options, of_doctor);
+    if (shell == "tcsh") return for_tcsh(options, of_doctor);
+  }
   return usage("--print-completion '" + std::string(shell) + "': give bash, zsh or tcsh");
 }
 

@@ -37,6 +37,7 @@ struct OptionTraits {
   std::string_view excludes = "";  // Likewise.
   std::string_view type = "";      // In CLI11's help, if the parser does not show it; else "TEXT".
   bool shows_default = false;      // In CLI11's help.
+  bool several = false;            // Further values are added, as behind a comma.
   bool positional = false;
   bool required = false;
   bool hidden = false;  // In neither help nor completion.
@@ -187,9 +188,10 @@ struct ProgramSpec {
   std::string_view footer;       // Ends it.
   std::span<const Option> options;
   std::vector<CommandSpec> commands = {};
-  std::string version = {};    // What --version prints, if there is such an option.
-  bool both_spellings = true;  // --token_file beside --token-file.
-  bool last_counts = true;     // If a value is given twice; else that is an error.
+  std::string version = {};     // What --version prints, if there is such an option.
+  bool starts_program = false;  // PROGRAM and its arguments end the command line.
+  bool both_spellings = true;   // --token_file beside --token-file.
+  bool last_counts = true;      // If a value is given twice; else that is an error.
 };
 
 }  // namespace ddprun

@@ -29,6 +29,10 @@ inline std::string value_text(int value) { return std::to_string(value); }
 
 struct IntegerBetween {
   int min, max;
+  // In CLI11's help.
+  std::string type() const {
+    return "INT:INT in [" + std::to_string(min) + " - " + std::to_string(max) + "]";
+  }
   Result<int> operator()(std::string_view text) const { return parse_integer(text, min, max); }
 };
 inline IntegerBetween integer_between(int min, int max) { return {min, max}; }

@@ -1,11 +1,11 @@
 #include "launcher/ctl/ctl_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
+#include <charconv>
 
+#include "common/options/command_line.h"
+#include "common/options/completion.h"
 #include "common/text/display.h"
-#include "launcher/ctl/ctl_completion.h"
 #include "launcher/options/option_values.h"
 #include "launcher/watch/debug.h"
 
@@ -18,234 +18,215 @@ namespace {
 
 constexpr std::uint16_t kDaemonPort = 29'400;
 
-struct Texts {
-  std::string completion;  // The shell of the requested script.
-  std::string endpoint;
-  std::string token_file;
-  std::string ras;
-  double ras_seconds = 20;
-  double debug_seconds = 60;
+// Options, and texts whose meaning depends on the verb.
+struct CtlDraft : CtlOptions {
+  std::string given_endpoint;
+  std::string given_token_file;
+  std::string ras_address;
   bool no_auth = false;
-  double interval_seconds = 2;
 };
 
 using enum CtlOptions::Verb;
 
-// Adds a verb; if the command line contains it, it is the chosen one.
-class AddVerb {
- public:
-  AddVerb(CLI::App& app, CtlOptions& options) : app_(app), options_(options) {}
+std::optional<double> number_of(std::string_view text) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
 
-  CLI::App* operator()(const char* name, const char* help, CtlOptions::Verb verb) const {
-    CLI::App* added = app_.add_subcommand(name, help);
-    added->callback([&options = options_, verb] { options.verb = verb; });
-    return added;
-  }
+Failure no_number() { return usage("give a number; see ddprunctl --help"); }
 
- private:
-  CLI::App& app_;
-  CtlOptions& options_;
+// The number of a rank, or of nodes.
+Result<int> parse_count(std::string_view text) {
+  const auto count = parse_integer(text, 0, kNodesMax * kLocalWorkersMax - 1);
+  if (count) return count;
+  return number_of(text) ? usage("give a number from 0") : no_number();
+}
+
+Result<Milliseconds> parse_limit(std::string_view text) {
+  constexpr double kSecondsMax = 3600;
+  const auto seconds = number_of(text);
+  if (!seconds) return no_number();
+  if (!(*seconds > 0 && *seconds <= kSecondsMax)) return usage("give seconds above 0, up to 3600");
+  return Milliseconds(static_cast<std::int64_t>(*seconds * 1000) + 1);
+}
+
+Result<Milliseconds> parse_interval(std::string_view text) {
+  constexpr double kLeast = 0.1, kMost = 3600;
+  const auto seconds = number_of(text);
+  if (!seconds) return no_number();
+  if (!(*seconds >= kLeast && *seconds <= kMost)) return usage("give seconds from 0.1 to 3600");
+  return Milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+}
+
+Result<std::string> parse_handler(std::string_view text) {
+  if (is_handler(std::string(text))) return std::string(text);
+  return usage("it is no handler: give NAME or NAME?KEY=VALUE, as in a URL");
+}
+
+Result<std::string> parse_reason(std::string_view text) { return plain_line(text); }
+
+// The options before any verb.
+const OptionTable<CtlDraft>& ctl_table() {
+  using D = CtlDraft;
+  static const OptionTable<D> kTable = {
+      {"",
+       {
+           {"help", PrintsAndEnds{}, "", "Print this help message and exit", {.letter = 'h'}},
+           {"version", PrintsAndEnds{}, "", "Display program version information and exit"},
+           {"rdzv-endpoint",
+            &D::given_endpoint,
+            any_text,
+            "HOST[:PORT]",
+            "HOST[:PORT] of the daemon [127.0.0.1:29400]",
+            {.letter = 'e'}},
+           {"token-file", &D::given_token_file, any_text, "FILE",
+            "File whose first line is the daemon's token"},
+           {"print-completion", PrintsAndEnds{}, "bash|zsh|tcsh",
+            "Prints a completion script for bash, zsh or tcsh"},
+           {"no-auth",
+            &D::no_auth,
+            "The daemon was started with --no-auth",
+            {.excludes = "token-file"}},
+       }}};
+  return kTable;
+}
+
+struct CtlVerb {
+  CtlOptions::Verb verb;
+  std::string_view name;
+  std::string_view help;
+  OptionTable<CtlDraft> table;
 };
 
-// The verbs for this machine's runs.
-void declare_watching(const AddVerb& add, CtlOptions& o, Texts& texts) {
-  auto* top = add("top", "Runs in progress: steps, late ranks, where the time goes", kTop);
-  top->add_option("--run", o.run_id, "This run only");
-  top->add_flag("--once", o.once, "Print once, as into a pipe");
-  top->add_flag("--json", o.json, "Once, as JSON; docs/operations.md has its fields");
-  top->add_option("--interval", texts.interval_seconds, "Seconds between two updates [2]");
-  auto* logs = add("logs", "What workers on this machine wrote last", kLogs);
-  logs->add_option("run", o.run_id, "The run's id, or its number in the history [the last]");
-  logs->add_option("rank", o.rank, "This rank only");
-  logs->add_flag("-f,--follow", o.follow, "Continue until the run ends");
-  auto* stacks =
-      add("stacks", "Where a worker on this machine is: the stacks of its threads", kStacks);
-  stacks->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
-  stacks->add_option("rank", o.rank, "The rank")->required();
-  auto* debug = add("debug", "Answers of PyTorch's own debug handlers in a worker here", kDebug);
-  debug->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
-  debug->add_option("rank", o.rank, "The rank")->required();
-  debug->add_option("handler", o.handler, "NAME or 'NAME?KEY=VALUE' [lists the names]");
-  debug->add_option("--timeout", texts.debug_seconds, "Seconds to wait for the answer [60]");
-  auto* history = add("history", "The last runs on this machine, or of a daemon (-e)", kHistory);
-  history->add_option("run", o.run_id, "The run's id, or its number in the list");
-  history->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
+const std::vector<CtlVerb>& verbs() {
+  using D = CtlDraft;
+  using Row = OptionRow<D>;
+  constexpr OptionTraits kWord = {.positional = true};
+  constexpr OptionTraits kNeeded = {.positional = true, .required = true};
+  constexpr OptionTraits kNeededNumber = {.type = "INT", .positional = true, .required = true};
+  constexpr OptionTraits kSeconds = {.type = "FLOAT"};
+  constexpr std::string_view kFields = "As JSON; docs/operations.md has its fields";
+  const Row this_run = {"run", &D::run_id, parse_run_id, "ID", "This run only"};
+  const Row json = {"json", &D::json, kFields};
+  const Row run = {
+      "run",  &D::run_id, parse_run_id, "RUN", "The run's id, or its number in the history",
+      kNeeded};
+  const Row run_of_daemon = {"run", &D::run_id, parse_run_id, "RUN", "The run's id", kNeeded};
+  const Row rank = {"rank", &D::rank, parse_count, "RANK", "The rank", kNeededNumber};
+  const Row reason = {"reason", &D::reason, parse_reason, "TEXT",
+                      "The reason, for the nodes and the verdict"};
+  static const std::vector<CtlVerb> kVerbs = {
+      {kStatus, "status", "All runs, or one run with all its nodes", {{"", {this_run, json}}}},
+      {kNodes, "nodes", "The nodes of all runs, or of one", {{"", {this_run, json}}}},
+      {kDrain,
+       "drain",
+       "Removes a node; its run continues without it",
+       {{"",
+         {{"node", &D::node, any_text, "NODE", "The node's id, or the name of its host", kNeeded},
+          {"run", &D::run_id, parse_run_id, "ID", "The node's run, if that is ambiguous"},
+          {"force", &D::force, "Even if only this node has the state of an elastic job"},
+          reason}}}},
+      {kCancel, "cancel", "Ends a run on all its nodes", {{"", {run_of_daemon, reason}}}},
+      {kResize,
+       "resize",
+       "Sets the number of nodes of a run",
+       {{"",
+         {run_of_daemon,
+          {"nodes", &D::nodes, parse_count, "NODES", "Between MIN and MAX of its --nnodes",
+           kNeededNumber},
+          reason}}}},
+      {kReport,
+       "report",
+       "Where a run's time went: JSON, or a page",
+       {{"", {run, {"html", &D::html_file, any_text, "FILE", "Write a page to this file"}}}}},
+      {kRas,
+       "ras",
+       "Missing ranks and differing counts, as NCCL reports them",
+       {{"",
+         {this_run,
+          {"address", &D::ras_address, any_text, "HOST:PORT",
+           "HOST:PORT of NCCL_RAS_ADDR [that of the workers on this machine]"},
+          {"timeout", &D::ras_limit, parse_limit, "SECONDS",
+           "Seconds to wait for a job's answer [20]", kSeconds},
+          {"json", &D::json, "As NCCL's own JSON (2.28.7 and later)"}}}}},
+      {kTop,
+       "top",
+       "Runs in progress: steps, late ranks, where the time goes",
+       {{"",
+         {this_run,
+          {"once", &D::once, "Print once, as into a pipe"},
+          {"json", &D::json, "Once, as JSON; docs/operations.md has its fields"},
+          {"interval", &D::interval, parse_interval, "SECONDS", "Seconds between two updates [2]",
+           kSeconds}}}}},
+      {kLogs,
+       "logs",
+       "What workers on this machine wrote last",
+       {{"",
+         {{"run", &D::run_id, parse_run_id, "RUN",
+           "The run's id, or its number in the history [the last]", kWord},
+          {"rank",
+           &D::rank,
+           parse_count,
+           "RANK",
+           "This rank only",
+           {.type = "INT", .positional = true}},
+          {"follow", &D::follow, "Continue until the run ends", {.letter = 'f'}}}}}},
+      {kStacks,
+       "stacks",
+       "Where a worker on this machine is: the stacks of its threads",
+       {{"", {run, rank}}}},
+      {kDebug,
+       "debug",
+       "Answers of PyTorch's own debug handlers in a worker here",
+       {{"",
+         {run,
+          rank,
+          {"handler", &D::handler, parse_handler, "HANDLER",
+           "NAME or 'NAME?KEY=VALUE' [lists the names]", kWord},
+          {"timeout", &D::debug_limit, parse_limit, "SECONDS",
+           "Seconds to wait for the answer [60]", kSeconds}}}}},
+      {kHistory,
+       "history",
+       "The last runs on this machine, or of a daemon (-e)",
+       {{"",
+         {{"run", &D::run_id, parse_run_id, "RUN", "The run's id, or its number in the list",
+           kWord},
+          json}}}},
+  };
+  return kVerbs;
 }
 
-// Flags before any verb.
-void declare_common(CLI::App& app, Texts& texts) {
-  app.description("Shows and controls the runs of a ddprun-rendezvous daemon.");
-  app.footer(kCtlHelp);
-  app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);
-  app.fallthrough();
-  app.add_option("-e,--rdzv-endpoint,--rdzv_endpoint", texts.endpoint,
-                 "HOST[:PORT] of the daemon [127.0.0.1:29400]");
-  auto* token_file = app.add_option("--token-file,--token_file", texts.token_file,
-                                    "File whose first line is the daemon's token");
-  app.add_option("--print-completion,--print_completion", texts.completion,
-                 "Prints a completion script for bash, zsh or tcsh");
-  app.add_flag("--no-auth,--no_auth", texts.no_auth, "The daemon was started with --no-auth")
-      ->excludes(token_file);
-}
-
-// The verbs that show what a daemon has.
-void declare_status(const AddVerb& add, CtlOptions& o) {
-  auto* status = add("status", "All runs, or one run with all its nodes", kStatus);
-  auto* nodes = add("nodes", "The nodes of all runs, or of one", kNodes);
-  for (CLI::App* verb : {status, nodes}) {
-    verb->add_option("--run", o.run_id, "This run only");
-    verb->add_flag("--json", o.json, "As JSON; docs/operations.md has its fields");
-  }
-}
-
-// The verbs that change a run.
-void declare_orders(const AddVerb& add, CtlOptions& o) {
-  auto* drain = add("drain", "Removes a node; its run continues without it", kDrain);
-  drain->add_option("node", o.node, "The node's id, or the name of its host")->required();
-  drain->add_option("--run", o.run_id, "The node's run, if that is ambiguous");
-  drain->add_flag("--force", o.force, "Even if only this node has the state of an elastic job");
-  auto* cancel = add("cancel", "Ends a run on all its nodes", kCancel);
-  cancel->add_option("run", o.run_id, "The run's id")->required();
-  auto* resize = add("resize", "Sets the number of nodes of a run", kResize);
-  resize->add_option("run", o.run_id, "The run's id")->required();
-  resize->add_option("nodes", o.nodes, "Between MIN and MAX of its --nnodes")->required();
-  for (CLI::App* verb : {drain, cancel, resize}) {
-    verb->add_option("--reason", o.reason, "The reason, for the nodes and the verdict");
-  }
-}
-
-// The verbs that explain a run.
-void declare_reports(const AddVerb& add, CtlOptions& o, Texts& texts) {
-  auto* report = add("report", "Where a run's time went: JSON, or a page", kReport);
-  report->add_option("run", o.run_id, "The run's id, or its number in the history")->required();
-  report->add_option("--html", o.html_file, "Write a page to this file");
-  auto* ras = add("ras", "Missing ranks and differing counts, as NCCL reports them", kRas);
-  ras->add_option("--run", o.run_id, "This run only");
-  ras->add_option("--address", texts.ras,
-                  "HOST:PORT of NCCL_RAS_ADDR [that of the workers on this machine]");
-  ras->add_option("--timeout", texts.ras_seconds, "Seconds to wait for a job's answer [20]");
-  ras->add_flag("--json", o.json, "As NCCL's own JSON (2.28.7 and later)");
-}
-
-void declare(CLI::App& app, CtlOptions& o, Texts& texts) {
-  declare_common(app, texts);
-  const AddVerb add(app, o);
-  declare_status(add, o);
-  declare_orders(add, o);
-  declare_reports(add, o, texts);
-  declare_watching(add, o, texts);
-}
-
-// "status, nodes or drain".
-std::string verbs_of(const CLI::App& app) {
-  std::string text;
-  const auto verbs = app.get_subcommands({});
-  for (std::size_t i = 0; i < verbs.size(); ++i) {
-    text += (i == 0 ? "" : i + 1 == verbs.size() ? " or " : ", ") + verbs[i]->get_name();
-  }
-  return text;
-}
-
-// In our own terms instead of CLI11's, which are a library's.
-Failure misuse(const CLI::App& app, const CLI::ParseError& error) {
-  const std::string see = "; see ddprunctl --help";
-  const auto chosen = app.get_subcommands();
-  const auto extra = app.remaining(/*recurse=*/true);
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) && !extra.empty()) {
-    const bool verb = chosen.empty() && !extra.front().starts_with('-');
-    if (verb) return usage("unknown command '" + extra.front() + "': give " + verbs_of(app) + see);
-    return usage("unknown argument '" + extra.front() + "'" + see);
-  }
-  if (dynamic_cast<const CLI::RequiredError*>(&error) && !chosen.empty()) {
-    std::string name = error.what();
-    name = name.substr(0, name.find(' '));
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
-    return usage(chosen.front()->get_name() + " needs " + name + see);
-  }
-  // "Could not convert: nodes = x".
-  const std::string text = error.what();
-  const std::size_t name = text.find(": "), value = text.find(" = ");
-  if (dynamic_cast<const CLI::ConversionError*>(&error) && name < value && value != text.npos) {
-    return usage(plain_line(text.substr(name + 2, value - name - 2)) + " '" +
-                 plain_line(text.substr(value + 3)) + "': give a number" + see);
-  }
-  return usage(plain_line(text) + see);
-}
-
-std::vector<std::string> dashed_flags(const CLI::App& app) {
-  std::vector<std::string> flags;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      if (name.find('_') == std::string::npos) flags.push_back("--" + name);
-    }
-  }
-  return flags;
-}
-
-Result<CtlOutcome> completion(const CLI::App& app, const std::string& shell) {
-  if (shell != "bash" && shell != "zsh" && shell != "tcsh") {
-    return usage("--print-completion '" + shell + "': give bash, zsh or tcsh");
-  }
-  std::vector<CtlVerb> verbs = {{"", dashed_flags(app)}};
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    verbs.push_back({verb->get_name(), dashed_flags(*verb)});
-  }
-  return CtlOutcome(PrintAndExit{ctl_completion_script(shell, verbs)});
-}
-
-std::optional<Failure> read_timeout(double seconds, Milliseconds& limit) {
-  constexpr double kSecondsMax = 3600;
-  if (!(seconds > 0 && seconds <= kSecondsMax)) {
-    return usage("--timeout is a number of seconds above 0, up to 3600");
-  }
-  limit = Milliseconds(static_cast<std::int64_t>(seconds * 1000) + 1);
-  return std::nullopt;
-}
-
-std::optional<Failure> resolve_ras(const Texts& texts, CtlOptions& options) {
-  if (const auto failure = read_timeout(texts.ras_seconds, options.ras_limit)) return failure;
-  if (texts.ras.empty()) return std::nullopt;
-  const auto parsed = parse_endpoint(texts.ras);
-  if (!parsed) return usage("--address '" + texts.ras + "': " + parsed.error().context);
-  if (!parsed->port) return usage("--address '" + texts.ras + "' has no port");
+std::optional<Failure> resolve_ras(CtlDraft& options) {
+  const std::string& text = options.ras_address;
+  if (text.empty()) return std::nullopt;
+  const auto parsed = parse_endpoint(text);
+  if (!parsed) return usage("--address '" + text + "': " + parsed.error().context);
+  if (!parsed->port) return usage("--address '" + text + "' has no port");
   options.ras = *parsed;
   return std::nullopt;
 }
 
-std::string given_endpoint(const Texts& texts, const Environment& environment) {
-  if (!texts.endpoint.empty()) return texts.endpoint;
+std::string endpoint_of(const CtlDraft& options, const Environment& environment) {
+  if (!options.given_endpoint.empty()) return options.given_endpoint;
   const std::string endpoint = value_of(environment, "PET_RDZV_ENDPOINT");
   return endpoint.empty() ? value_of(environment, "DDPRUN_ENDPOINT") : endpoint;
 }
 
-std::optional<Failure> resolve_watching(const Texts& texts, CtlOptions& options) {
-  constexpr double kLeast = 0.1, kMost = 3600;
-  if (!(texts.interval_seconds >= kLeast && texts.interval_seconds <= kMost)) {
-    return usage("--interval is a number of seconds from 0.1 to 3600");
-  }
-  options.interval = Milliseconds(static_cast<std::int64_t>(texts.interval_seconds * 1000));
-  if (options.rank && *options.rank < 0) return usage("a rank is a number from 0");
-  if (!is_handler(options.handler)) {
-    return usage("'" + options.handler +
-                 "' is no handler: give NAME or NAME?KEY=VALUE, as in a URL");
-  }
-  if (const auto failure = read_timeout(texts.debug_seconds, options.debug_limit)) return failure;
-  return std::nullopt;
-}
-
-std::optional<Failure> resolve(const Texts& texts, const Environment& environment,
-                               CtlOptions& options) {
-  std::string endpoint = given_endpoint(texts, environment);
+std::optional<Failure> resolve(const Environment& environment, CtlDraft& options) {
+  std::string endpoint = endpoint_of(options, environment);
   if (endpoint.empty()) endpoint = "127.0.0.1";
   const auto parsed = parse_endpoint(endpoint);
   if (!parsed) return usage("--rdzv-endpoint '" + endpoint + "': " + parsed.error().context);
   options.endpoint = *parsed;
   if (!options.endpoint.port) options.endpoint.port = kDaemonPort;
 
-  options.authenticated = !texts.no_auth;
-  if (texts.no_auth) return std::nullopt;
-  if (!texts.token_file.empty()) {
-    options.token_file = texts.token_file;
+  options.authenticated = !options.no_auth;
+  if (options.no_auth) return std::nullopt;
+  if (!options.given_token_file.empty()) {
+    options.token_file = options.given_token_file;
   } else if (value_of(environment, "DDPRUN_TOKEN").empty()) {
     options.token_file = value_of(environment, "DDPRUN_TOKEN_FILE");
     if (options.token_file->empty()) {
@@ -255,49 +236,63 @@ std::optional<Failure> resolve(const Texts& texts, const Environment& environmen
   return std::nullopt;
 }
 
+Result<CtlOutcome> resolved(CtlDraft options, const Environment& environment) {
+  const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||
+                               options.verb == kDebug ||
+                               (options.verb == kHistory && options.given_endpoint.empty()) ||
+                               (options.verb == kTop && endpoint_of(options, environment).empty());
+  options.queries_daemon = !of_this_machine && options.verb != kRas;
+  options.own_first = options.verb == kReport && options.given_endpoint.empty();
+  if (options.verb == kRas) {
+    if (const auto failure = resolve_ras(options)) return *failure;
+  } else if (!of_this_machine) {
+    const auto failure = resolve(environment, options);
+    if (failure && !options.own_first) return *failure;
+    if (failure)
+      options.queries_daemon = false;  // Without a token, this machine's history is left.
+  }
+  return CtlOutcome(CtlOptions(std::move(options)));
+}
+
 }  // namespace
 
 Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environment& environment) {
-  CtlOptions options;
-  Texts texts;
-  CLI::App app("", "ddprunctl");
-  declare(app, options, texts);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    // The help of the whole program, also after a verb: it has the examples.
-    return CtlOutcome(PrintAndExit{app.help()});
-  } catch (const CLI::CallForVersion&) {
-    return CtlOutcome(PrintAndExit{"ddprunctl " DDPRUN_VERSION "\n"});
-  } catch (const CLI::ParseError& error) {
-    return misuse(app, error);
+  const ProgramSpec program = {
+      .name = "ddprunctl",
+      .description = "Shows and controls the runs of a ddprun-rendezvous daemon.",
+      .footer = kCtlHelp,
+      .options = ctl_options(),
+      .commands = ctl_commands(),
+      .version = "ddprunctl " DDPRUN_VERSION,
+      .last_counts = false};
+  const auto line = read_command_line(program, argc, argv);
+  if (!line) return line.error();
+  if (!line->to_print.empty()) return CtlOutcome(PrintAndExit{line->to_print});
+  if (const OptionValue* shell = line->find("print-completion"); shell && !shell->text.empty()) {
+    const auto script = completion_script(shell->text, program);
+    return script ? Result<CtlOutcome>(PrintAndExit{*script}) : script.error();
   }
-  if (!texts.completion.empty()) return completion(app, texts.completion);
-  if (app.get_subcommands().empty()) {
-    return usage("give a command: " + verbs_of(app) + "; see ddprunctl --help");
+  if (line->command.empty()) {
+    return usage("give a command: " + command_list(program.commands) + "; see ddprunctl --help");
   }
-  if (const auto run_id = parse_run_id(options.run_id); !run_id) {
-    return usage("run '" + plain_line(options.run_id) + "': " + run_id.error().context);
+  const CtlVerb& verb = *std::ranges::find(verbs(), line->command, &CtlVerb::name);
+  CtlDraft draft;
+  draft.verb = verb.verb;
+  if (const auto stored = ctl_table().store(line->values, draft); !stored) return stored.error();
+  if (const auto stored = verb.table.store(line->command_values, draft); !stored) {
+    return stored.error();
   }
-  options.reason = plain_line(options.reason);
-  if (const auto failure = resolve_watching(texts, options)) return *failure;
-  using enum CtlOptions::Verb;
-  const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||
-                               options.verb == kDebug ||
-                               (options.verb == kHistory && texts.endpoint.empty()) ||
-                               (options.verb == kTop && given_endpoint(texts, environment).empty());
-  options.queries_daemon = !of_this_machine && options.verb != kRas;
-  options.own_first = options.verb == kReport && texts.endpoint.empty();
-  if (of_this_machine) return CtlOutcome(std::move(options));
-  if (options.verb == kRas) {
-    if (const auto failure = resolve_ras(texts, options)) return *failure;
-    return CtlOutcome(std::move(options));
+  return resolved(std::move(draft), environment);
+}
+
+std::span<const Option> ctl_options() { return ctl_table().options(); }
+
+std::vector<CommandSpec> ctl_commands() {
+  std::vector<CommandSpec> commands;
+  for (const CtlVerb& verb : verbs()) {
+    commands.push_back({verb.name, verb.help, verb.table.options()});
   }
-  if (const auto failure = resolve(texts, environment, options)) {
-    if (!options.own_first) return *failure;
-    options.queries_daemon = false;  // Without a token, this machine's history is left.
-  }
-  return CtlOutcome(std::move(options));
+  return commands;
 }
 
 }  // namespace ddprun::launcher

@@ -1,11 +1,13 @@
 #pragma once
-// The options of ddprunctl. ctl_options.cc is the only file of ddprunctl that uses CLI11. Called by
-// ctl_main.cc first of all.
+// The options of ddprunctl: their tables, and what they become. Called by ctl_main.cc first of all.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "common/options/option.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {
@@ -47,6 +49,9 @@ struct CtlOptions {
   std::optional<std::string> token_file;  // Absent: DDPRUN_TOKEN has the token.
   bool authenticated = true;
 };
+
+std::span<const Option> ctl_options();    // Those of the program.
+std::vector<CommandSpec> ctl_commands();  // Its verbs, with theirs.
 
 using CtlOutcome = std::variant<CtlOptions, PrintAndExit>;
 

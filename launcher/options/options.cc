@@ -78,7 +78,8 @@ Result<std::optional<PrintAndExit>> printed(const CommandLine& line) {
   if (!shell) return std::optional<PrintAndExit>();
   const ProgramSpec program = {.name = "ddprun",
                                .options = all_options(),
-                               .commands = {{kDoctorCommand, "", doctor_options()}}};
+                               .commands = {{kDoctorCommand, "", doctor_options()}},
+                               .starts_program = true};
   const auto script = completion_script(shell->text, program);
   if (!script) return script.error();
   return PrintAndExit{*script};

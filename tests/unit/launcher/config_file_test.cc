@@ -58,6 +58,10 @@ TEST_CASE("Config: what is wrong is named with its line", "[config]") {
   CHECK(error_in("dry-run = 1") == "f:1: dry-run cannot be a default for all runs");
   CHECK(error_in("help = 1") == "f:1: help cannot be a default for all runs");
   CHECK(error_in("node-rank = 1") == "f:1: node-rank cannot be a default for all runs");
+  CHECK(error_in("local-addr = a") == "f:1: local-addr cannot be a default for all runs");
+  CHECK(error_in("rdzv-id = a") == "f:1: rdzv-id cannot be a default for all runs");
+  CHECK(error_in("print-completion = zsh") ==
+        "f:1: print-completion cannot be a default for all runs");
   CHECK(error_in(std::string_view("tee = 1\0", 8)) == "f:1: is not text");
   CHECK(error_in(std::string(70'000, '#')) == "f is longer than 64 KiB");
   CHECK(with_file("# x\nmax-restarts = many", "t")

@@ -64,7 +64,8 @@ TEST_CASE("ddprunctl: what this machine knows needs no token and no daemon", "[c
   CHECK(top.interval == Milliseconds(500));
   CHECK(options({"top", "-e", "head"}).queries_daemon);
   CHECK(complaint({"top", "-e", "head"}, {}).starts_with("the daemon's token is needed"));
-  CHECK(complaint({"top", "--interval", "0"}, {}).starts_with("--interval is"));
+  CHECK(complaint({"top", "--interval", "0"}, {}) ==
+        "--interval '0': give seconds from 0.1 to 3600");
   CHECK(complaint({"logs", "x", "-1"}, {}) != "accepted");
   CHECK(complaint({"stacks", "x"}, {}) == "stacks needs RANK; see ddprunctl --help");
 }
@@ -79,9 +80,10 @@ TEST_CASE("ddprunctl: a debug handler is a name and parameters, as in a URL", "[
   CHECK(debug.debug_limit == Milliseconds(5001));
   CHECK(options({"debug", "job7", "3"}, {}).handler.empty());
   for (const char* bad : {"ping HTTP/1.1\r\nX: y", "a b", "?backend=nccl", "a#b", "p\xC3\xA9"}) {
-    CHECK(complaint({"debug", "job7", "3", bad}, {}).find("is no handler") != std::string::npos);
+    CHECK(complaint({"debug", "job7", "3", bad}, {}).find("it is no handler") != std::string::npos);
   }
-  CHECK(complaint({"debug", "job7", "3", "x", "--timeout", "0"}, {}).starts_with("--timeout is"));
+  CHECK(complaint({"debug", "job7", "3", "x", "--timeout", "0"}, {}) ==
+        "--timeout '0': give seconds above 0, up to 3600");
 }
 
 TEST_CASE("ddprunctl: a report is of a past run here, else of the daemon's", "[ctl]") {
@@ -122,7 +124,7 @@ TEST_CASE("ddprunctl: what cannot be meant is refused with a sentence", "[ctl]")
   for (const auto& words : {std::vector<const char*>{"cancel", "a\x1b[2J"},
                             {"status", "--run", "a\nb"},
                             {"logs", "a\xc2\x9b"}}) {
-    CHECK_THAT(complaint(words), Catch::Matchers::StartsWith("run 'a?") &&
+    CHECK_THAT(complaint(words), Catch::Matchers::Contains("run 'a?") &&
                                      Catch::Matchers::Contains("without control characters"));
   }
   CHECK(options({"cancel", "x", "--reason", "a\x1b[2J\nb"}).reason == "a?[2J?b");

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "common/options/completion.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/doctor_options.h"
 #include "launcher/options/flags.h"
@@ -140,6 +141,60 @@ TEST_CASE("Option table: every row of doctor is in help, manual and completion",
       CHECK(mentions(part, one_list ? std::string(option.name) : name));
     }
     for (const std::string& word : offered_words(option)) CHECK(doctor({name, word}));
+  }
+}
+
+Result<CtlOutcome> ctl(const std::vector<std::string>& words) {
+  std::vector<const char*> argv = {"ddprunctl"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_ctl(static_cast<int>(argv.size()), argv.data(), {{"DDPRUN_TOKEN", "t"}});
+}
+
+std::string ctl_prints(const std::vector<std::string>& words) {
+  return std::get<PrintAndExit>(ctl(words).value()).text;
+}
+
+// The positional arguments that the command needs.
+std::vector<std::string> with_arguments(const CommandSpec& command) {
+  std::vector<std::string> words = {std::string(command.name)};
+  for (const Option& option : command.options) {
+    if (option.positional && option.required) words.push_back("2");
+  }
+  return words;
+}
+
+TEST_CASE("Option table: every row of ddprunctl is in manual and completion, and is taken",
+          "[options]") {
+  const std::string page = manual("ddprunctl.1"), help = ctl_prints({"--help"});
+  std::vector<CommandSpec> commands = ctl_commands();
+  for (const CommandSpec& command : commands) {
+    INFO(command.name);
+    CHECK(mentions(help, std::string(command.name)));
+    CHECK(help.find(command.help) != std::string::npos);
+    CHECK(page.find(" " + std::string(command.name) + " ") != std::string::npos);
+  }
+  for (const Option& option : ctl_options()) CHECK(mentions(help, long_name(option)));
+  commands.push_back({"status", "", ctl_options()});
+  for (const CommandSpec& command : commands) {
+    for (const Option& option : command.options) {
+      INFO(command.name << " " << option.name);
+      if (option.positional) continue;
+      CHECK(mentions(page, long_name(option)));
+      for (const char* shell : {"bash", "zsh", "tcsh"}) {
+        const std::string script = ctl_prints({"--print-completion", shell});
+        const bool one_list = shell == std::string("tcsh");
+        CHECK(mentions(script, one_list ? std::string(option.name) : long_name(option)));
+      }
+      std::vector<std::string> words = with_arguments(command);
+      words.push_back(long_name(option));
+      if (takes_value(option)) {
+        const auto offered = offered_words(option);
+        words.push_back(offered.empty() ? "2" : offered.front());
+      }
+      if (option.name == "address") words.back() = "127.0.0.1:28028";
+      const auto outcome = ctl(words);
+      CHECK((outcome ? "" : outcome.error().context) == "");
+    }
   }
 }
 
