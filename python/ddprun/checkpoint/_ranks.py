@@ -74,7 +74,7 @@ class TorchRanks(Ranks):
         if length < 0:
             return None
         if self.rank != source:
-            memory = mmap.mmap(-1, length)
+            memory = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         data = as_tensor(memory)
         root = self._dist.get_global_rank(self._group, source) if self._group else source
         for at in range(0, length, _CHUNK):

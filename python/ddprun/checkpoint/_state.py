@@ -197,7 +197,7 @@ def _fresh(size: int) -> Any:
     torch = importlib.import_module("torch")
     if size < _HUGE:
         return torch.empty(size, dtype=torch.uint8)
-    memory = mmap.mmap(-1, size)
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
     return as_tensor(memory)
 
