@@ -4,10 +4,8 @@
 #include <fcntl.h>
 #include <signal.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
-#include <sstream>
 
 #include "common/error.h"
 #include "common/exit_status.h"
@@ -18,11 +16,8 @@
 #include "common/system/standard_output.h"
 #include "common/system/start_signals.h"
 #include "common/text/words.h"
+#include "rendezvous/daemon/daemon_options.h"
 #include "rendezvous/daemon/service.h"
-
-#ifndef DDPRUN_VERSION
-#define DDPRUN_VERSION "0.0.0"
-#endif
 
 namespace ddprun::rendezvous {
 namespace {
@@ -113,133 +108,19 @@ Result<std::string> read_secrets(DaemonOptions& options) {
   return token;
 }
 
-void add_etcd_options(CLI::App& app, CLI::Option* etcd, DaemonOptions& o) {
-  app.add_option("--etcd-prefix", o.etcd_prefix, "Keys in etcd begin with this")
-      ->capture_default_str()
-      ->needs(etcd);
-  app.add_option("--etcd-lease", o.etcd_lease, "Seconds after which a silent leader is replaced")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 600))
-      ->needs(etcd);
-  app.add_option("--etcd-ca", o.etcd_ca,
-                 "Certificates of the authorities that sign etcd's certificates [the system's]")
-      ->needs(etcd);
-  auto* cert = app.add_option("--etcd-cert", o.etcd_cert,
-                              "The daemon's certificate, for an etcd that requires one");
-  cert->needs(etcd);
-  auto* key = app.add_option("--etcd-key", o.etcd_key, "Private key of that certificate");
-  key->needs(cert);
-  cert->needs(key);
-  auto* user = app.add_option("--etcd-user", o.etcd_user, "Log in to etcd as this user");
-  user->needs(etcd);
-  app.add_option("--etcd-password-file", o.etcd_password_file,
-                 "File whose first line is the user's password (else DDPRUN_ETCD_PASSWORD, else "
-                 "DDPRUN_ETCD_PASSWORD_FILE)")
-      ->needs(user);
-}
-
-// How the daemon remembers its runs.
-void add_memory_options(CLI::App& app, DaemonOptions& o) {
-  auto* dir =
-      app.add_option("--state-dir", o.state_dir,
-                     "Keep runs here across restarts of the daemon, and records of ended runs");
-  app.add_flag("--journal-sync", o.journal_sync,
-               "Survive a power cut too: wait for the disk with each decision")
-      ->needs(dir);
-  auto* etcd = app.add_option("--etcd", o.etcd,
-                              "Keep runs in etcd: http[s]://HOST:PORT, several with commas. "
-                              "Start a daemon on each of two hosts; one leads, the other stands by")
-                   ->excludes(dir);
-  add_etcd_options(app, etcd, o);
-}
-
-void add_c10d_options(CLI::App& app, C10dOptions& o) {
-  app.add_option("--c10d-port", o.port,
-                 "Also serve unmodified torchrun (--rdzv-backend c10d) on this port, 0 for any; it "
-                 "has no token, as torchrun cannot give one")
-      ->check(CLI::Range(0, 65535));
-  app.add_option("--c10d-address", o.address, "Address that --c10d-port listens on")
-      ->capture_default_str();
-  app.add_option("--c10d-allow", o.allow,
-                 "Other machines that may use --c10d-port [all that reach it]")
-      ->delimiter(',');
-}
-
-void add_options(CLI::App& app, DaemonOptions& o) {
-  app.description(
-      "Decides membership and ranks of ddprun runs. Agents connect to it; see docs/protocol.md.");
-  // The last value wins, so that options can be added to those of a unit file.
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--address", o.address, "Address to listen on")->capture_default_str();
-  app.add_option("--port", o.port, "Port to listen on; 0 for any")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65535));
-  auto* token_file = app.add_option("--token-file", o.token_file,
-                                    "File whose first line is the token (else DDPRUN_TOKEN, else "
-                                    "DDPRUN_TOKEN_FILE)");
-  app.add_flag("--no-auth", o.no_auth, "No encryption and no authentication: all clients can join")
-      ->excludes(token_file);
-  add_memory_options(app, o);
-  app.add_option("--listen-fd", o.listen_fd,
-                 "Take over this listening socket (--address, --port unused)")
-      ->excludes("--etcd");
-  app.add_option("--token-fd", o.token_fd, "Read the token from this descriptor")
-      ->excludes("--etcd")
-      ->excludes("--no-auth");
-  app.add_option("--only-run", o.only_run, "Turn away agents of all runs but this one");
-  app.add_flag("--end-when-over", o.end_when_over,
-               "End once all runs have ended and all agents left");
-  app.add_flag("--end-runs-on-exit", o.end_runs_on_exit,
-               "End all runs on SIGTERM or SIGINT, as without --state-dir; otherwise they "
-               "continue and wait for the next daemon");
-  add_c10d_options(app, o.c10d);
-  app.add_flag("-v,--verbose", o.verbose, "Log every message");
-  app.footer(
-      "Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "
-      "--state-dir /var/lib/ddprun");
-}
-
-void add_operators_options(CLI::App& app, DaemonOptions& o) {
-  app.add_option("--http-port", o.http_port,
-                 "Port of the pages: /, /healthz, /status, /metrics; 0 for any [no pages]")
-      ->check(CLI::Range(0, 65535));
-  app.add_option("--http-address", o.http_address,
-                 "Address of the pages; all that reach it can read most of them")
-      ->capture_default_str();
-  const std::map<std::string, log::Format> formats = {{"text", log::Format::kText},
-                                                      {"json", log::Format::kJson}};
-  app.add_option("--log-format", o.log_format, "text, or json: one object per line [text]")
-      ->transform(CLI::CheckedTransformer(formats).description("text|json"));
-}
-
-// The exit status of a command line that starts no daemon.
-std::optional<int> parse(int argc, char** argv, DaemonOptions& options) {
-  CLI::App app;
-  add_options(app, options);
-  add_operators_options(app, options);
-  app.set_version_flag("--version", "ddprun-rendezvous " DDPRUN_VERSION);
-  try {
-    app.parse(argc, argv);
-    return std::nullopt;
-  } catch (const CLI::Success& help_or_version) {
-    std::ostringstream text;
-    const int status = app.exit(help_or_version, text, text);
-    write_output(text.str());
-    return after_output(status);
-  } catch (const CLI::ExtrasError&) {
-    log::error("unknown argument '" + app.remaining().front() + "'; see ddprun-rendezvous --help");
-    return kExitUsage;
-  } catch (const CLI::ParseError& error) {
-    log::error(std::string(error.what()) + "; see ddprun-rendezvous --help");
+int run(int argc, char** argv) {
+  log::start("ddprun-rendezvous", log::Level::kInfo);
+  auto parsed = parse_daemon(argc, argv);
+  if (!parsed) {
+    log::error(parsed.error().context);
     return kExitUsage;
   }
-}
-
-int run(int argc, char** argv) {
-  DaemonOptions options;
+  if (const auto* text = std::get_if<std::string>(&*parsed)) {
+    write_output(*text);
+    return after_output(kExitOk);
+  }
+  auto& options = std::get<DaemonOptions>(*parsed);
   options.argv = argv;
-  log::start("ddprun-rendezvous", log::Level::kInfo);
-  if (const auto status = parse(argc, argv, options)) return *status;
   log::start("ddprun-rendezvous", options.verbose ? log::Level::kDebug : log::Level::kInfo,
              options.log_format);
   ::signal(SIGPIPE, SIG_IGN);

@@ -57,7 +57,7 @@ const std::vector<Ban> kBanned = {
     {"<CLI/"
      "CLI.hpp>",
      "common/options/command_line.h",
-     {"common/options/command_line.cc", "rendezvous/daemon/main.cc"}},
+     {"common/options/command_line.cc"}},
 };
 
 const std::vector<Ban> kBannedIfPure = {
