@@ -51,10 +51,12 @@ def saves(options, memory, disk):
                           GROUP_RANK=str(node), BENCH_MEMORY=folder, BENCH_DISK=disk, BENCH_MEETING=os.path.join(disk, "meeting"))
         command = [PYTHON, script, ",".join(options.only), str(options.rounds), str(options.size)]
         ranks.append(subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=None if rank == 0 else subprocess.DEVNULL))
-    out, _ = ranks[0].communicate(timeout=LIMIT_S)
-    for rank in ranks:
-        rank.kill()
-        rank.wait()
+    try:
+        out, _ = ranks[0].communicate(timeout=LIMIT_S)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
     lines = [line for line in out.splitlines() if line.startswith('{"saves"')]
     if not lines:
         sys.exit(f"rank 0 ended with {ranks[0].returncode}")
