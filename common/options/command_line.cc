@@ -172,12 +172,6 @@ std::string command_list(std::span<const CommandSpec> commands) {
   return text;
 }
 
-const OptionValue* CommandLine::find(std::string_view dashed_name) const {
-  const auto found = std::ranges::find_if(
-      values, [&](const OptionValue& value) { return value.option->name == dashed_name; });
-  return found == values.end() ? nullptr : &*found;
-}
-
 Result<CommandLine> read_before_program(std::span<const Option> options, int argc,
                                         const char* const* argv) {
   CLI::App app;

@@ -20,7 +20,12 @@ struct CommandLine {
   std::string to_print;  // For --help and --version, and nothing else is there.
 
   // nullptr: the option was not typed.
-  const OptionValue* find(std::string_view dashed_name) const;
+  const OptionValue* find(std::string_view dashed_name) const {
+    for (const OptionValue& value : values) {
+      if (value.option->name == dashed_name) return &value;
+    }
+    return nullptr;
+  }
 };
 
 // The options before PROGRAM, as argparse's REMAINDER has it: PROGRAM and all after it are left as
