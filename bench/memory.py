@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -42,25 +43,27 @@ def environment(**more):
 
 def saves(options, memory, disk):
     script = os.path.join(HERE, "python", "memory_worker.py")
-    ranks = []
+    ranks, results = [], os.path.join(disk, "results")
     for rank in range(options.ranks):
         node, local = divmod(rank, options.ranks // 2)
         folder = os.path.join(memory, str(node))
         os.makedirs(folder, exist_ok=True)
         env = environment(RANK=str(rank), WORLD_SIZE=str(options.ranks), LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(options.ranks // 2),
-                          GROUP_RANK=str(node), BENCH_MEMORY=folder, BENCH_DISK=disk, BENCH_MEETING=os.path.join(disk, "meeting"))
+                          GROUP_RANK=str(node), BENCH_MEMORY=folder, BENCH_DISK=disk, BENCH_RESULTS=results,
+                          BENCH_MEETING=os.path.join(disk, "meeting"))
         command = [PYTHON, script, ",".join(options.only), str(options.rounds), str(options.size)]
-        ranks.append(subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=None if rank == 0 else subprocess.DEVNULL))
+        ranks.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, start_new_session=True,
+                                      stderr=None if rank == 0 else subprocess.DEVNULL))
     try:
-        out, _ = ranks[0].communicate(timeout=LIMIT_S)
+        ranks[0].wait(timeout=LIMIT_S)
     finally:
         for rank in ranks:
-            rank.kill()
+            os.killpg(rank.pid, signal.SIGKILL)  # With what a contestant has started.
             rank.wait()
-    lines = [line for line in out.splitlines() if line.startswith('{"saves"')]
-    if not lines:
+    if not os.path.exists(results):
         sys.exit(f"rank 0 ended with {ranks[0].returncode}")
-    found = json.loads(lines[0])
+    with open(results, encoding="ascii") as file:
+        found = json.load(file)
     ours = {what: [each[at] for each in found["saves"].get("ddprun", [])] for at, what in enumerate(("stall", "safe"))}
     for name, values in found["saves"].items():
         row = {what: [each[at] for each in values] for at, what in enumerate(("stall", "safe"))}

@@ -1,4 +1,4 @@
-"""A rank of bench/memory.py: saves the same state with each contestant, which take turns; rank 0 prints what each round took.
+"""A rank of bench/memory.py: saves the same state with each contestant, which take turns; rank 0 writes what each round took.
 
 Ranks of two nodes are played: each has the folder of its node. "stall" is the time that the slowest rank's loop stands still, "safe"
 until what was saved is whole, wherever the contestant puts it.
@@ -213,7 +213,8 @@ def main():
             note(f"{name}: stall {found[name][-1][0]:.3f} s, safe {found[name][-1][1]:.3f} s")
     loads = [restored(state) for _ in range(rounds)] if "ddprun" in found else []
     if RANK == 0:
-        print(json.dumps({"saves": found, "loads": loads}), flush=True)
+        with open(os.environ["BENCH_RESULTS"], "w", encoding="ascii") as file:
+            json.dump({"saves": found, "loads": loads}, file)
     dist.barrier()
     os._exit(0)  # Threads and processes of the contestants may not end by themselves.
 
