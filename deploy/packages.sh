@@ -27,7 +27,7 @@ cross_libraries=(
 test_packages=(
   catch2 etcd-server libbenchmark-dev python3-torch python3-yaml iproute2
   spin slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc openssl
-  abigail-tools
+  abigail-tools buildah runc debootstrap
 )
 
 # For deploy/package.sh; the second list is to check what it has made.

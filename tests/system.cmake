@@ -55,6 +55,7 @@ ddprun_system_test(index_page deploy/index_page_test.py unit)
 ddprun_system_test(system_random_ends ../bench/random_ends.py system --build ${PROJECT_BINARY_DIR} --count 10)
 ddprun_system_test(kubernetes deploy/kubernetes_test.py system)
 ddprun_system_test(kubernetes_schema deploy/kubernetes_schema_test.py system)
+ddprun_system_test(container deploy/container_test.py system)
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
 ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
 
