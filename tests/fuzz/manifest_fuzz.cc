@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/assert.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 #include "worker_sdk/checkpoint/manifest.h"
 
 namespace ddprun::fuzz {
@@ -81,7 +81,7 @@ void fuzz_manifest(const std::uint8_t* data, std::size_t size) {
 void manifests_with_damage(int times) {
   Contribution contribution;
   contribution.step = 3;
-  contribution.folder = "checkpoint-000001-step-3";
+  contribution.number = 3;
   contribution.bytes = 8;
   contribution.arrays = {{"a", DataType::f64, 1, {{0, 1, 0, 0, 5}}}};
   const std::string real[] = {encode(example()), encode(contribution), "[]", "{}", ""};

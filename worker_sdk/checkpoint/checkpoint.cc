@@ -11,7 +11,7 @@
 
 #include "common/system/descriptors.h"
 #include "ddprun/objects.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"
 
 namespace ddprun {
@@ -75,7 +75,7 @@ struct Checkpoint::Impl {
     const auto& file = manifest.files[piece.file].name;
     const std::size_t bytes = piece.count * size_of(array.type);
     read_exactly(path + "/" + file, piece.at, to, bytes);
-    if (worker_sdk::checksum(to, bytes) == piece.checksum) return;
+    if (checksum(to, bytes) == piece.checksum) return;
     throw Error(ErrorKind::corrupt, {},
                 "checkpoint " + path + ": " + file + " is damaged in array '" + array.name + "'");
   }

@@ -109,6 +109,19 @@ bool is_complete(const std::string& path) {
   }
 }
 
+void write_manifest(const std::string& path, int rank, const std::string& manifest) {
+  const std::string own = path + "/.manifest-" + std::to_string(rank), whole = path + "/manifest.json";
+  replace_file(own, manifest);
+  if (::rename(own.c_str(), whole.c_str()) == 0) return;
+  throw Error(ErrorKind::system, {}, "cannot rename " + own + ": " + std::strerror(errno));
+}
+
+void remove_before(const std::string& folder, std::uint64_t number) {
+  for (const FoundCheckpoint& found : checkpoints_in(folder)) {
+    if (found.number < number) remove_tree(found.path);  // Other processes may do so, too.
+  }
+}
+
 void remove_old_checkpoints(const std::string& folder, int keep, const std::string& except) {
   int complete = 0;
   for (const FoundCheckpoint& found : checkpoints_in(folder)) {

@@ -30,6 +30,12 @@ std::vector<int> ranks_not_found(const std::string& path, const Manifest& manife
 
 bool is_complete(const std::string& path);
 
+// Of a place that is not shared: each rank writes the manifest, which is the same for all.
+void write_manifest(const std::string& path, int rank, const std::string& manifest);
+
+// Removes the checkpoints below `number`.
+void remove_before(const std::string& folder, std::uint64_t number);
+
 // Leaves `keep` complete ones, and what is newer than the newest of these; and `except`.
 void remove_old_checkpoints(const std::string& folder, int keep, const std::string& except);
 

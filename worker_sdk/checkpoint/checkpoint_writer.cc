@@ -9,7 +9,7 @@
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/objects.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"
@@ -42,7 +42,7 @@ worker_sdk::ManifestArray copy(const CheckpointPiece& piece, std::string& bytes)
   array.pieces.push_back({.offset = piece.offset,
                           .count = piece.part.count,
                           .at = at,
-                          .checksum = worker_sdk::checksum(bytes.data() + at, piece.part.bytes())});
+                          .checksum = checksum(bytes.data() + at, piece.part.bytes())});
   return array;
 }
 
@@ -71,9 +71,9 @@ struct Written {
 
 struct CheckpointWriter::Impl {
   ProcessGroup group;
-  const std::string folder;
+  const CheckpointPlace place;
   const CheckpointOptions options;
-  std::uint64_t number = 0;  // On rank 0: of the last checkpoint.
+  std::uint64_t number = 0;  // Of the last checkpoint.
   std::thread writer;
   std::string failure;  // The writer's; to be looked at after join() only.
   Written written{};    // On rank 0: the last one, until it has been checked.
@@ -96,16 +96,20 @@ struct CheckpointWriter::Impl {
 
   Contribution contribute(std::int64_t step, std::span<const CheckpointPiece> pieces,
                           std::string& bytes);
-  Manifest agree(const Contribution& mine, std::string& name);
+  Manifest agree(const Contribution& mine);
   std::string check(const Written& complete) const;
   std::string conclude(const Written& complete) const;
   void write(const std::string& path, const std::string& bytes, const Manifest& manifest) const;
+  // Of a place that is not shared, beside the one that is written.
+  std::uint64_t kept_in_memory() const {
+    return options.keep > 0 ? static_cast<std::uint64_t>(options.keep) : 2;
+  }
 };
 
 Contribution CheckpointWriter::Impl::contribute(std::int64_t step,
                                                 std::span<const CheckpointPiece> pieces,
                                                 std::string& bytes) {
-  Contribution mine{.failure = finish(), .refusal = {}, .step = step, .folder = {}, .arrays = {}};
+  Contribution mine{.failure = finish(), .refusal = {}, .step = step, .arrays = {}};
   std::size_t total = 0;
   for (const CheckpointPiece& piece : pieces) {
     if (mine.refusal.empty()) mine.refusal = complaint_about(piece);
@@ -120,11 +124,11 @@ Contribution CheckpointWriter::Impl::contribute(std::int64_t step,
   }
   for (const CheckpointPiece& piece : pieces) mine.arrays.push_back(copy(piece, bytes));
   mine.bytes = bytes.size();
-  if (group.rank() != 0) return mine;
+  mine.number = number;
+  if (group.rank() != 0 && place.shared) return mine;
   try {
-    const auto known = worker_sdk::checkpoints_in(folder);
-    number = std::max(number, known.empty() ? 0 : known.front().number) + 1;
-    mine.folder = worker_sdk::checkpoint_name(number, step);
+    const auto known = worker_sdk::checkpoints_in(place.folder);
+    if (!known.empty()) mine.number = std::max(number, known.front().number);
   } catch (const Error& error) {
     mine.failure = error.what();
   }
@@ -132,7 +136,7 @@ Contribution CheckpointWriter::Impl::contribute(std::int64_t step,
 }
 
 // Returns the same manifest, or throws the same error, on all ranks.
-Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& name) {
+Manifest CheckpointWriter::Impl::agree(const Contribution& mine) {
   std::vector<Contribution> all;
   for (const std::string& text : all_gather_bytes(group, encode(mine))) {
     auto decoded = worker_sdk::decode_contribution(text);
@@ -141,6 +145,8 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& na
     }
     all.push_back(std::get<Contribution>(std::move(decoded)));
   }
+  for (const Contribution& one : all) number = std::max(number, one.number);
+  ++number;
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].failure.empty()) continue;
     written = {};
@@ -149,7 +155,6 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& na
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (!all[r].refusal.empty()) fail(ErrorKind::bad_argument, static_cast<int>(r), all[r].refusal);
   }
-  name = all.at(0).folder;
   auto manifest = worker_sdk::combine(std::move(all));
   if (const auto* reason = std::get_if<std::string>(&manifest)) {
     fail(ErrorKind::bad_argument, -1, *reason);
@@ -161,7 +166,7 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine, std::string& na
 // find; empty if all are there. Each host may have a folder of that name on a disk of its own.
 std::string CheckpointWriter::Impl::check(const Written& complete) const {
   const std::string& path = complete.path;
-  if (path.empty()) return {};
+  if (path.empty() || !place.shared) return {};
   constexpr std::size_t kNamed = 8;
   const std::vector<int> ranks = worker_sdk::ranks_not_found(path, complete.manifest);
   if (ranks.empty()) return {};
@@ -180,8 +185,9 @@ std::string CheckpointWriter::Impl::check(const Written& complete) const {
 std::string CheckpointWriter::Impl::conclude(const Written& complete) const {
   std::string unseen = check(complete);
   if (complete.path.empty() || !unseen.empty() || options.keep <= 0) return unseen;
+  if (!place.shared) return unseen;
   try {
-    worker_sdk::remove_old_checkpoints(folder, options.keep, complete.path);
+    worker_sdk::remove_old_checkpoints(place.folder, options.keep, complete.path);
   } catch (const Error& error) {
     return error.what();
   }
@@ -196,16 +202,26 @@ void CheckpointWriter::Impl::write(const std::string& path, const std::string& b
   }
   const int rank = group.rank();
   if (!bytes.empty()) replace_file(path + "/" + worker_sdk::file_of_rank(rank), bytes);
+  if (!place.shared) {
+    worker_sdk::write_manifest(path, rank, encode(manifest));
+    // All ranks had written the one before when they agreed on this one.
+    worker_sdk::remove_before(place.folder, number - std::min(number, kept_in_memory()));
+    return;
+  }
   if (rank != 0) return;
   replace_file(path + "/manifest.json", encode(manifest));
-  sync_folder(folder);
-  if (options.keep > 0) worker_sdk::remove_old_checkpoints(folder, options.keep, path);
+  sync_folder(place.folder);
+  if (options.keep > 0) worker_sdk::remove_old_checkpoints(place.folder, options.keep, path);
 }
 
 CheckpointWriter::CheckpointWriter(ProcessGroup& group, std::string folder,
                                    const CheckpointOptions& options)
+    : CheckpointWriter(group, CheckpointPlace{.folder = std::move(folder)}, options) {}
+
+CheckpointWriter::CheckpointWriter(ProcessGroup& group, CheckpointPlace place,
+                                   const CheckpointOptions& options)
     : impl_(new Impl{.group = group.share(),
-                     .folder = std::move(folder),
+                     .place = std::move(place),
                      .options = options,
                      .writer = {},
                      .failure = {}}) {}
@@ -216,9 +232,9 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
   const Standstill here(impl_->group);
   std::string bytes;
   const Contribution mine = impl_->contribute(step, pieces, bytes);
-  std::string name;
-  Manifest manifest = impl_->agree(mine, name);
-  const std::string path = impl_->folder + "/" + name;
+  Manifest manifest = impl_->agree(mine);
+  const std::string path =
+      impl_->place.folder + "/" + worker_sdk::checkpoint_name(impl_->number, step);
   // All ranks have written the one before, which was not checked unless wait() was called.
   Written before = std::exchange(impl_->written, {});
   if (impl_->group.rank() == 0) {

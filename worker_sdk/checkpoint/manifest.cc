@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -195,7 +195,7 @@ Contribution contribution_of(const json& value) {
   Contribution c{.failure = value.at("failure").get<std::string>(),
                  .refusal = value.at("refusal").get<std::string>(),
                  .step = step_at(value),
-                 .folder = value.at("folder").get<std::string>(),
+                 .number = size_at(value, "number"),
                  .bytes = size_at(value, "bytes"),
                  .arrays = arrays_of(value)};
   for (const ManifestArray& array : c.arrays) {
@@ -239,7 +239,7 @@ std::string encode(const Manifest& manifest) {
 
 std::string encode(const Contribution& c) {
   return json{{"failure", c.failure}, {"refusal", c.refusal}, {"step", c.step},
-              {"folder", c.folder},   {"bytes", c.bytes},     {"arrays", to_json(c.arrays)}}
+              {"number", c.number},   {"bytes", c.bytes},     {"arrays", to_json(c.arrays)}}
       .dump(-1, ' ', false, json::error_handler_t::replace);  // Paths may be anything.
 }
 

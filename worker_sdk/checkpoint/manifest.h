@@ -46,7 +46,7 @@ struct Contribution {
   std::string failure;  // Error of the last checkpoint; nothing is saved.
   std::string refusal;  // Why what was passed cannot be saved.
   std::int64_t step = 0;
-  std::string folder;                 // Rank 0's choice.
+  std::uint64_t number = 0;           // The highest of a checkpoint that it sees.
   std::uint64_t bytes = 0;            // Size of its file; 0: it has none.
   std::vector<ManifestArray> arrays;  // With one piece each; its `file` is not used.
 };

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "common/assert.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 #include "worker_sdk/group/group_inside.h"
 
 namespace ddprun::worker_sdk {

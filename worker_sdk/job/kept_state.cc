@@ -6,12 +6,11 @@
 #include <numeric>
 
 #include "common/assert.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 
 namespace ddprun::elastic {
 namespace {
 
-using worker_sdk::kChecksumBytes;
 
 constexpr std::size_t kStatePieceBytes = std::size_t{4} << 20;
 
@@ -23,11 +22,11 @@ class Piece {
 
   std::byte* data() { return memory_.data(); }
   void seal(std::size_t bytes) {
-    const std::uint64_t sum = worker_sdk::checksum(memory_.data(), bytes);
+    const std::uint64_t sum = checksum(memory_.data(), bytes);
     std::memcpy(memory_.data() + bytes, &sum, kChecksumBytes);
   }
   bool is_sound(std::size_t bytes) const {
-    const std::uint64_t sum = worker_sdk::checksum(memory_.data(), bytes);
+    const std::uint64_t sum = checksum(memory_.data(), bytes);
     return std::memcmp(memory_.data() + bytes, &sum, kChecksumBytes) == 0;
   }
   void broadcast(ProcessGroup& group, std::size_t bytes, int root) {
@@ -83,7 +82,7 @@ std::uint64_t checksum_of(ProcessGroup& group, const Buffer& array) {
     const std::size_t bytes = std::min(kStatePieceBytes, array.bytes() - at);
     const std::byte* part = static_cast<const std::byte*>(array.data) + at;
     if (!is_hosts) group.copy(here.data(), part, bytes);
-    sum = worker_sdk::checksum(is_hosts ? part : here.data(), bytes, sum);
+    sum = checksum(is_hosts ? part : here.data(), bytes, sum);
   }
   return sum;
 }
@@ -121,7 +120,7 @@ void KeptState::require_equal(ProcessGroup& group, std::int64_t steps) const {
     arrays.push_back(&item);
     mine.push_back(checksum_of(group, item.array));
   }
-  if (odd_ranks(gathered(group, {worker_sdk::checksum(mine.data(), mine.size() * 8)})).empty()) {
+  if (odd_ranks(gathered(group, {checksum(mine.data(), mine.size() * 8)})).empty()) {
     return;
   }
   const std::vector<std::uint64_t> all = gathered(group, mine);
@@ -161,9 +160,9 @@ std::uint64_t KeptState::signature(std::int64_t check_every) const {
   std::uint64_t hash =
       items_.size() + static_cast<std::uint64_t>(check_every) * 0x9e3779b97f4a7c15U;
   for (const Item& item : items_) {
-    hash = worker_sdk::checksum(item.name.data(), item.name.size(), hash);
+    hash = checksum(item.name.data(), item.name.size(), hash);
     const std::uint64_t bytes = item.save ? ~std::uint64_t{0} : item.array.bytes();
-    hash = worker_sdk::checksum(&bytes, sizeof(bytes), hash);
+    hash = checksum(&bytes, sizeof(bytes), hash);
   }
   return hash;
 }

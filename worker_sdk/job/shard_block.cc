@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/assert.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 
 namespace ddprun::elastic {
 
@@ -64,7 +64,7 @@ std::span<std::byte> ShardBlock::sum(int s) {
 
 std::uint64_t ShardBlock::sum_of(int s) const {
   const std::byte* first = memory_.data() + cut_.bytes_of({range_.first, s});
-  return worker_sdk::checksum(first, cut_.bytes_of({s, s + 1}), static_cast<std::uint64_t>(s));
+  return checksum(first, cut_.bytes_of({s, s + 1}), static_cast<std::uint64_t>(s));
 }
 
 void ShardBlock::seal() {

@@ -10,7 +10,7 @@
 #include "common/assert.h"
 #include "ddprun/elastic/sharded.h"
 #include "ddprun/objects.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/kept_state.h"
@@ -45,8 +45,8 @@ ShardedState::ShardedState(std::string name, ShardedOptions options)
 std::uint64_t ShardedState::signature(std::uint64_t seed) const {
   const std::uint64_t numbers[] = {options_.count, static_cast<std::uint64_t>(options_.type),
                                    static_cast<std::uint64_t>(options_.shards)};
-  return worker_sdk::checksum(numbers, sizeof(numbers),
-                              worker_sdk::checksum(name_.data(), name_.size(), seed));
+  return checksum(numbers, sizeof(numbers),
+                              checksum(name_.data(), name_.size(), seed));
 }
 
 ShardTraffic ShardedState::stage(ProcessGroup& group, const ShardRound& round) {
@@ -362,7 +362,6 @@ void ShardedState::refuse(ProcessGroup& group, const std::vector<int>& lost, con
 
 namespace {
 
-using worker_sdk::kChecksumBytes;
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // Of all streams of a rank,
 constexpr std::size_t kLeastBytes = std::size_t{1} << 16;  // and of each at least.
@@ -398,7 +397,7 @@ class Pieces {
       const std::size_t n = bytes(r, at);
       if (n == 0) continue;
       streams_[r].read(at, std::span(memory_[r]).first(n));
-      const std::uint64_t sum = worker_sdk::checksum(memory_[r].data(), n);
+      const std::uint64_t sum = checksum(memory_[r].data(), n);
       std::memcpy(memory_[r].data() + n, &sum, kChecksumBytes);
     }
   }
@@ -407,7 +406,7 @@ class Pieces {
     for (std::size_t r = 0; r < memory_.size(); ++r) {
       const std::size_t n = bytes(r, at);
       if (n == 0) continue;
-      const std::uint64_t sum = worker_sdk::checksum(memory_[r].data(), n);
+      const std::uint64_t sum = checksum(memory_[r].data(), n);
       if (std::memcmp(memory_[r].data() + n, &sum, kChecksumBytes) != 0) return static_cast<int>(r);
       streams_[r].write(at, std::span(memory_[r]).first(n));
     }

@@ -25,7 +25,7 @@
 
 #include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/job.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 
 namespace {
 
@@ -178,11 +178,11 @@ class Worker {
   std::string hash() const {
     std::uint64_t sum = 0;
     for (std::size_t t = 0; t < kSizes.size(); ++t) {
-      sum = ddprun::worker_sdk::checksum(weights_[t].data(), kSizes[t] * sizeof(float), sum);
-      sum = ddprun::worker_sdk::checksum(speeds_[t].data(), kSizes[t] * sizeof(float), sum);
+      sum = ddprun::checksum(weights_[t].data(), kSizes[t] * sizeof(float), sum);
+      sum = ddprun::checksum(speeds_[t].data(), kSizes[t] * sizeof(float), sum);
     }
     const std::string units = sums_.state();
-    sum = ddprun::worker_sdk::checksum(units.data(), units.size(), sum);
+    sum = ddprun::checksum(units.data(), units.size(), sum);
     return std::to_string(sum);
   }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddprun/elastic/global_batches.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 
 namespace ddprun::test {
 
@@ -83,9 +83,9 @@ inline std::string digest(const ElasticState& state) {
   std::int64_t least = state.seen.front(), most = least;
   for (const std::int64_t n : state.seen) least = n < least ? n : least, most = n > most ? n : most;
   const std::string history = save_history(state);
-  return std::to_string(worker_sdk::checksum(state.weights.data(),
+  return std::to_string(checksum(state.weights.data(),
                                              state.weights.size() * sizeof(std::int64_t))) +
-         " " + std::to_string(worker_sdk::checksum(history.data(), history.size())) + " seen " +
+         " " + std::to_string(checksum(history.data(), history.size())) + " seen " +
          std::to_string(least) + "-" + std::to_string(most);
 }
 

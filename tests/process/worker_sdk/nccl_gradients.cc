@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ddprun/ddprun.h"
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 #include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace {
@@ -72,7 +72,7 @@ std::vector<float> read(ProcessGroup& group, const ddprun::Buffer& b) {
 }
 
 void require_equal_on_all(ProcessGroup& group, const std::vector<float>& values, const char* what) {
-  std::uint64_t sum = ddprun::worker_sdk::checksum(values.data(), values.size() * sizeof(float));
+  std::uint64_t sum = ddprun::checksum(values.data(), values.size() * sizeof(float));
   for (const std::string& other :
        ddprun::all_gather_bytes(group, {reinterpret_cast<const char*>(&sum), sizeof sum})) {
     if (other != std::string_view(reinterpret_cast<const char*>(&sum), sizeof sum)) {

@@ -439,4 +439,146 @@ TEST_CASE("Atomic file: a folder that is not there is named") {
   CHECK_THROWS_WITH(replace_file("/nowhere/c", "x"), Contains("cannot create /nowhere/c.tmp"));
 }
 
+// Hosts that do not share a folder: ranks 0 and 1 are on host a, 2 and 3 on host b.
+struct Hosts {
+  TemporaryDirectory directory{};
+
+  CheckpointPlace of(const std::string& host) const {
+    return {.folder = directory / (host + "/own/model"),
+            .shared = false,
+            .copies = directory / (host + "/copies"),
+            .within = "model"};
+  }
+  CheckpointPlace of(const ProcessGroup& group) const { return of(group.rank() < 2 ? "a" : "b"); }
+
+  void save(const std::vector<std::int64_t>& steps, int keep = 0) const {
+    const auto errors = Ranks{.world_size = 4}.run([&](ProcessGroup& group) {
+      CheckpointWriter writer(group, of(group), {.keep = keep});
+      for (const std::int64_t step : steps) {
+        State state(step);
+        writer.save_async(step, state.pieces(group));
+      }
+      writer.wait();
+    });
+    REQUIRE(outcome(errors) == "all well");
+  }
+
+  // What the agent does: host `from` as it is now, on host `to`.
+  void copy(const std::string& from, const std::string& to) const {
+    fs::create_directories(directory / (to + "/copies/" + from));
+    fs::copy(directory / (from + "/own"), directory / (to + "/copies/" + from),
+             fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  }
+
+  // The step that `ranks` find, all of whose content they check; -1: none.
+  std::int64_t latest(int ranks, const std::vector<CheckpointPlace>& more = {}) const {
+    std::vector<std::int64_t> steps(static_cast<std::size_t>(ranks), -2);
+    const auto errors = Ranks{.world_size = ranks}.run([&](ProcessGroup& group) {
+      std::vector<CheckpointPlace> places{of(group)};
+      places.insert(places.end(), more.begin(), more.end());
+      const auto path = latest_checkpoint(group, places);
+      std::int64_t& step = steps[static_cast<std::size_t>(group.rank())];
+      step = -1;
+      if (!path) return;
+      const Checkpoint checkpoint(*path);
+      step = checkpoint.step();
+      std::vector<float> weights(kLong);
+      checkpoint.read("weights", buffer(weights.data(), weights.size()));
+      require(weights == long_array(step), "weights of another step than " + std::to_string(step));
+    });
+    CHECK(outcome(errors) == "all well");
+    for (const std::int64_t step : steps) CHECK(step == steps.front());
+    return steps.front();
+  }
+};
+
+TEST_CASE("Checkpoint in memory: each host has its ranks' files, and fetches the others'") {
+  const Hosts hosts;
+  CHECK(hosts.latest(4) == -1);
+  hosts.save({7, 8});
+  const std::string path = "/own/model/checkpoint-000002-step-8/";
+  CHECK(fs::exists(hosts.directory / ("a" + path + "rank-1.bin")));
+  CHECK_FALSE(fs::exists(hosts.directory / ("a" + path + "rank-2.bin")));
+  CHECK(fs::exists(hosts.directory / ("b" + path + "manifest.json")));
+  CHECK(hosts.latest(4) == 8);
+  CHECK(fs::exists(hosts.directory / ("a" + path + "rank-2.bin")));
+  CHECK(fs::exists(hosts.directory / ("b" + path + "rank-0.bin")));
+}
+
+TEST_CASE("Checkpoint in memory: a host's copy of a lost host is enough") {
+  const Hosts hosts;
+  hosts.save({7});
+  hosts.copy("b", "a");
+  fs::remove_all(hosts.directory / "b");
+  SECTION("with it") { CHECK(hosts.latest(2) == 7); }
+  SECTION("and without it there is nothing") {
+    fs::remove_all(hosts.directory / "a/copies");
+    CHECK(hosts.latest(2) == -1);
+  }
+}
+
+TEST_CASE("Checkpoint in memory: one that is torn on any host is passed over on all") {
+  const Hosts hosts;
+  hosts.save({7, 8});
+  const std::string torn = hosts.directory / "b/own/model/checkpoint-000002-step-8/rank-3.bin";
+  SECTION("a file is missing") {
+    fs::remove(torn);
+    CHECK(hosts.latest(4) == 7);
+  }
+  SECTION("a file is short") {
+    fs::resize_file(torn, 5);
+    CHECK(hosts.latest(4) == 7);
+  }
+  SECTION("and the next one has another number") {
+    fs::remove(torn);
+    hosts.save({9});
+    CHECK(hosts.latest(4) == 9);
+  }
+}
+
+TEST_CASE("Checkpoint in memory: a copy that is older than the host is not mixed with it") {
+  const Hosts hosts;
+  hosts.save({7, 8});
+  hosts.copy("b", "a");
+  hosts.save({9, 10});
+  fs::remove_all(hosts.directory / "b");
+  CHECK(hosts.latest(2) == 8);
+}
+
+TEST_CASE("Checkpoint in memory: two stay beside the newest, or as many as are wanted") {
+  const auto left = [](const Hosts& hosts) {
+    const fs::directory_iterator all(hosts.directory / "a/own/model");
+    return std::distance(begin(all), end(all));
+  };
+  const Hosts two, one;
+  two.save({1, 2, 3, 4, 5});
+  CHECK(left(two) == 3);
+  one.save({1, 2, 3, 4, 5}, 1);
+  CHECK(left(one) == 2);
+  CHECK(one.latest(4) == 5);
+}
+
+TEST_CASE("Checkpoint in memory: the highest step of memory and disk is taken") {
+  const Hosts hosts;
+  const std::string disk = hosts.directory / "disk";
+  save(3, disk, {6});
+  CHECK(hosts.latest(4, {{disk}}) == 6);
+  hosts.save({7});
+  CHECK(hosts.latest(4, {{disk}}) == 7);
+  save(3, disk, {8});
+  CHECK(hosts.latest(4, {{disk}}) == 8);
+}
+
+TEST_CASE("Checkpoint in memory: without a memory folder the flag is named") {
+  ::unsetenv("DDPRUN_MEMORY");
+  CHECK_FALSE(has_memory_folder());
+  CHECK_THROWS_WITH(in_memory(), Contains("ddprun --memory-folder SIZE"));
+  ::setenv("DDPRUN_MEMORY", "/m", 1);
+  ::setenv("DDPRUN_MEMORY_COPIES", "/c", 1);
+  CHECK(in_memory("x").folder == "/m/x");
+  CHECK(in_memory("x").copies == "/c");
+  ::unsetenv("DDPRUN_MEMORY");
+  ::unsetenv("DDPRUN_MEMORY_COPIES");
+}
+
 }  // namespace ddprun

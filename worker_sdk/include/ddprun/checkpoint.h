@@ -31,6 +31,25 @@
 
 namespace ddprun {
 
+/// Where checkpoints are.
+struct CheckpointPlace {
+  std::string folder;
+  /// Whether all hosts see the same folder. If not, each has a folder of that name with the files
+  /// of its own ranks, and with the manifest.
+  bool shared = true;
+  /// If not shared: a folder with one folder per other host, `copies`/HOST/..., in which that
+  /// host's files may be, too, below the path `within`; empty: there is none.
+  std::string copies = {};
+  std::string within = {};
+};
+
+/// The place `name` in this host's memory folder (`ddprun --memory-folder SIZE`), which outlives the
+/// processes of the run and is removed with it. Its checkpoints cost a copy in memory, and survive
+/// all but the loss of a host together with the one that keeps its copy. Throws
+/// Error(bad_environment) if the run has no memory folder; has_memory_folder() tells.
+CheckpointPlace in_memory(const std::string& name = "checkpoints");
+bool has_memory_folder() noexcept;
+
 /// All or part of an array, as one rank saves it.
 struct CheckpointPiece {
   std::string name;        ///< The array's name: any UTF-8 text, such as a parameter's path.
@@ -45,7 +64,7 @@ CheckpointPiece even_piece(const ProcessGroup& group, std::string name, Buffer w
 struct CheckpointOptions {
   /// Number of complete checkpoints to keep in the folder; rank 0 removes older ones, and
   /// incomplete ones older than a complete one. While a checkpoint is written, as many older ones
-  /// stay; wait() and save() remove the one too many. 0: keep all.
+  /// stay; wait() and save() remove the one too many. 0: keep all; 2 if the place is not shared.
   int keep = 0;
 };
 
@@ -55,6 +74,7 @@ class CheckpointWriter {
  public:
   /// Creates `folder` on first use. Keeps a handle of the group.
   CheckpointWriter(ProcessGroup& group, std::string folder, const CheckpointOptions& options = {});
+  CheckpointWriter(ProcessGroup& group, CheckpointPlace place, const CheckpointOptions& options = {});
   CheckpointWriter(const CheckpointWriter&) = delete;
   ~CheckpointWriter();  ///< Waits until this rank has written; discards the error.
 
@@ -83,6 +103,15 @@ class CheckpointWriter {
 /// contents. The form with a group is collective: rank 0 reads the folder.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 std::optional<std::string> latest_checkpoint(ProcessGroup& group, const std::string& folder);
+
+/// The complete checkpoint of the highest step in any of `places`; of equal ones that of the first
+/// place. Collective; of a place that is not shared the files of all hosts count, and the copies
+/// that hosts keep of others, and those that are missing on this host are fetched into its folder
+/// before this returns: `Checkpoint` then reads it like any other.
+///
+///   const auto path = ddprun::latest_checkpoint(group, {ddprun::in_memory(), {"/shared/run7"}});
+std::optional<std::string> latest_checkpoint(ProcessGroup& group,
+                                             const std::vector<CheckpointPlace>& places);
 
 /// Reads a checkpoint. Immutable: several threads may use it. Communicates nothing. Not movable.
 class Checkpoint {

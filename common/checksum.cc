@@ -1,9 +1,9 @@
-#include "worker_sdk/base/checksum.h"
+#include "common/checksum.h"
 
 #include <bit>
 #include <cstring>
 
-namespace ddprun::worker_sdk {
+namespace ddprun {
 namespace {
 
 constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15U;
@@ -31,4 +31,4 @@ std::uint64_t checksum(const void* data, std::size_t bytes, std::uint64_t seed) 
   return hash ^ hash >> 32;
 }
 
-}  // namespace ddprun::worker_sdk
+}  // namespace ddprun
