@@ -297,6 +297,18 @@ void write_ledgers(Writer& out, const std::map<std::string, LedgerTotals>& ledge
   }
 }
 
+void write_memory(Writer& out, const std::map<std::string, MemoryUse>& memory) {
+  if (memory.empty()) return;
+  auto used = out.gauges("ddprun_memory_folder_bytes", "What the run's memory folders take.");
+  for (const auto& [run, use] : memory) used.add({{"run", run}}, number(use.used));
+  auto copied = out.gauges("ddprun_memory_copy_age_seconds",
+                           "Since the oldest of the copies of these folders was complete.");
+  for (const auto& [run, use] : memory) {
+    if (!use.copied) continue;
+    copied.add({{"run", run}}, std::chrono::duration<double>(*use.copied).count());
+  }
+}
+
 void write_connections(Writer& out, const Measurement& measured) {
   out.gauge("ddprun_connections", "Control links of agents and operators.",
             number(measured.connections));
@@ -326,6 +338,7 @@ std::string metrics_text(const Measurement& measured) {
   write_events(out, measured.counters);
   write_sync(out, measured.sync);
   write_ledgers(out, measured.ledgers);
+  write_memory(out, measured.memory);
   write_connections(out, measured);
   if (measured.has_journal) {
     out.counter("ddprun_journal_records_total", "Records written to the journal.",

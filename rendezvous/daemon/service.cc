@@ -111,6 +111,11 @@ std::string Operations::metrics() const {
   measured.sync = server_.coordinator().sync();
   for (const auto& [run_id, ledger] : server_.coordinator().ledgers()) {
     if (!ledger.empty()) measured.ledgers[run_id] = ledger.totals(Clock::now());
+    for (const auto& [node, use] : ledger.memory(Clock::now())) {
+      MemoryUse& all = measured.memory[run_id];
+      all.used += use.used;
+      all.copied = std::max(all.copied, use.copied);  // No copy is less than any.
+    }
   }
   measured.refused = measured.counters.refused;
   measured.refused += server_.listener().refused();

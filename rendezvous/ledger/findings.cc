@@ -188,9 +188,12 @@ void add_ranks(RunStatus& run, const RunLedger& ledger, TimePoint now) {
                                  .cpu = row.cpu,
                                  .resident = row.times.resident});
   }
+  const std::map<NodeId, MemoryUse> memory = ledger.memory(now);
   for (NodeStatus& node : run.nodes) {
     const auto found = by_node.find(node.id);
     if (found != by_node.end()) node.ranks = std::move(found->second);
+    const auto folder = memory.find(node.id);
+    if (folder != memory.end()) node.memory = folder->second;
   }
 }
 

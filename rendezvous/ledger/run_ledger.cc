@@ -89,9 +89,22 @@ void RunLedger::report(const NodeId& node, const NodeTimes& times, TimePoint now
   here.places = times.places;
   here.reported = now;
   here.wants_account = times.wants_account;
+  here.memory = times.memory;
   if (!times.command.empty()) command_ = times.command;
   pace(here, now);
   began_ = began_ ? std::min(*began_, origin) : origin;
+}
+
+std::map<NodeId, MemoryUse> RunLedger::memory(TimePoint now) const {
+  std::map<NodeId, MemoryUse> all;
+  for (const auto& [node, here] : nodes_) {
+    if (!here.memory || here.lost) continue;
+    MemoryUse& use = all[node] = *here.memory;
+    if (use.copied) {
+      *use.copied += std::chrono::duration_cast<Milliseconds>(now - here.reported);
+    }
+  }
+  return all;
 }
 
 void RunLedger::lost(const NodeId& node, TimePoint now) {

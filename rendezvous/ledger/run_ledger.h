@@ -68,6 +68,7 @@ class RunLedger {
     TimeParts::Time late_a_step{0};            // The same: so long the others waited for it.
     double cpu = 0;                            // Lately: how many processors it occupied.
   };
+  std::map<NodeId, MemoryUse> memory(TimePoint now) const;  // Of nodes that have memory folders.
   std::vector<Row> rows(TimePoint now) const;  // By rank, node and local rank.
   // The furthest of the places, and the fastest: in a run with ranks in step all of them.
   struct Progress {
@@ -101,6 +102,7 @@ class RunLedger {
     TimePoint reported{};
     TimePoint origin{};  // The latest time at which its ledger can have begun.
     std::optional<TimePoint> lost{};
+    std::optional<MemoryUse> memory{};
     bool wants_account = false;
     int arrival = 0;
   };

@@ -35,8 +35,11 @@ void fields(auto&& a, Is<PlaceTimes> auto& m) {
   a.added("repeated", m.repeated);
   a.added("steps_left", m.steps_left), a.added("ran_us", m.ran), a.added("resident", m.resident);
 }
+void fields(auto&& a, Is<MemoryUse> auto& m) {
+  a("used", m.used), a("size", m.size), a("copied_ms", m.copied);
+}
 void fields(auto&& a, Is<NodeTimes> auto& m) {
-  a("places", m.places);
+  a("places", m.places), a("memory", m.memory);
   a.added("wants_account", m.wants_account), a.added("command", m.command);
 }
 void fields(auto&& a, Is<Heartbeat> auto& m) {

@@ -64,7 +64,26 @@ struct NodeOffer {
   // What the scheduler starts and may end together with this node, as "Slurm step 17.0"; empty: it
   // ends nothing else when this node has left.
   std::string scheduler_step{};
+  // Where its memory server takes copies of other nodes' memory folders; absent: it has none.
+  std::optional<int> memory_port{};
   RunConfig config;
+};
+
+// A node's memory server, as other nodes reach it.
+struct MemoryPeer {
+  NodeId node;
+  std::string host;  // For people.
+  std::string address;
+  int port = 0;
+  bool operator==(const MemoryPeer&) const = default;
+};
+
+// The copy of a lost node's memory folder. `from` has it under the first of the names `as` that it
+// knows: the lost node, the one that this had replaced, and so on.
+struct MemoryFill {
+  MemoryPeer from;
+  std::vector<NodeId> as;
+  bool operator==(const MemoryFill&) const = default;
 };
 
 // A node's place in a round.
@@ -86,6 +105,10 @@ struct Seat {
   // The elastic job had the state of so many steps, and no worker of this round has it; 0: none is
   // lost.
   std::int64_t lost_steps = 0;
+  // Of runs with memory folders: where this node's is copied to, and, of a node that replaces
+  // another, what fills its folder before its workers start.
+  std::optional<MemoryPeer> copy_to{};
+  std::optional<MemoryFill> fill{};
   bool operator==(const Seat&) const = default;
 };
 
@@ -165,10 +188,18 @@ struct PlaceTimes {
   std::string bins{};            // ... and common/ledger/time_parts.h. With the last message only.
   bool operator==(const PlaceTimes&) const = default;
 };
+// Of a node's memory folder, and of its copy on another node.
+struct MemoryUse {
+  std::uint64_t used = 0;  // Bytes.
+  std::uint64_t size = 0;  // As --memory-folder allows.
+  std::optional<Milliseconds> copied{};  // How long ago its copy was complete; absent: none is.
+  bool operator==(const MemoryUse&) const = default;
+};
 struct NodeTimes {
   std::vector<PlaceTimes> places{};
   bool wants_account = false;  // The agent wants an Account before the verdict.
   std::string command{};       // What was typed to start the run; empty: unknown.
+  std::optional<MemoryUse> memory{};  // If it has a memory folder.
   bool operator==(const NodeTimes&) const = default;
 };
 struct Heartbeat {

@@ -240,7 +240,12 @@ void fields(auto&& a, Is<NodeOffer> auto& m) {
   a("local_world_size", m.local_world_size), a("role", m.role), a("node_rank", m.node_rank);
   a("hosts_endpoint", m.hosts_endpoint), a("config", m.config);
   a.added("scheduler_step", m.scheduler_step);
+  a("memory_port", m.memory_port);
 }
+void fields(auto&& a, Is<MemoryPeer> auto& m) {
+  a("node", m.node), a("host", m.host), a("address", m.address), a("port", m.port);
+}
+void fields(auto&& a, Is<MemoryFill> auto& m) { a("from", m.from), a("as", m.as); }
 void fields(auto&& a, Is<Seat> auto& m) {
   a("round", m.round), a("restart_count", m.restart_count), a("group_rank", m.group_rank);
   a("group_world_size", m.group_world_size), a("base_rank", m.base_rank);
@@ -249,6 +254,7 @@ void fields(auto&& a, Is<Seat> auto& m) {
   a("master_port", m.master_port), a("members", m.members);
   a.added("workers", m.workers), a.added("skip", m.skip);
   a.added("lost_steps", m.lost_steps);
+  a("copy_to", m.copy_to), a("fill", m.fill);
 }
 void fields(auto&& a, Is<WorkerDeath> auto& m) {
   a("rank", m.rank), a("local_rank", m.local_rank), a("pid", m.pid), a("host", m.host);

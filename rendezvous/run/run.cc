@@ -169,6 +169,7 @@ void Run::seal() {
   for (const auto it : ordered) round_ = std::max(round_, it->second.after_round + 1);
   std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
   DDPRUN_ASSERT(seats.size() == ordered.size());
+  place_copies(ordered, seats);
   // The state of the job goes on with any of its holders.
   const bool is_held = std::any_of(ordered.begin(), ordered.end(), [](const auto& it) {
     return it->second.living && it->second.holders != 0;
@@ -187,6 +188,22 @@ void Run::seal() {
   state_ = State::kRunning;
   ++roster_;
   forget_last_round();
+}
+
+void Run::place_copies(const std::vector<Members::iterator>& nodes, std::vector<Seat>& seats) {
+  std::vector<MemoryPeer> with_memory;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const NodeOffer& offer = nodes[i]->second.offer;
+    if (!offer.memory_port) continue;
+    with_memory.push_back({nodes[i]->first, offer.host, offer.address, *offer.memory_port});
+    places.push_back(i);
+  }
+  const std::vector<MemoryCopies::Order> orders = memory_copies_.seal(with_memory);
+  for (std::size_t i = 0; i < orders.size(); ++i) {
+    seats[places[i]].copy_to = orders[i].copy_to;
+    seats[places[i]].fill = orders[i].fill;
+  }
 }
 
 // But for the cause of its failure.

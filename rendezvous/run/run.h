@@ -47,6 +47,7 @@
 #include <vector>
 
 #include "rendezvous/run/member.h"
+#include "rendezvous/run/memory_copies.h"
 #include "rendezvous/run/run_event.h"
 #include "rendezvous/run/status.h"
 
@@ -161,6 +162,7 @@ class Run {
   std::vector<Members::const_iterator> chosen() const;
   static std::vector<Members::iterator> in_order(const std::vector<Members::iterator>& nodes);
   void seal();
+  void place_copies(const std::vector<Members::iterator>& nodes, std::vector<Seat>& seats);
   void forget_last_round();
   void check_members() const;
   void check_dismissed() const;
@@ -293,6 +295,7 @@ class Run {
   std::vector<std::string> skip_;       // Pieces of steps that no rank may compute any more.
   std::vector<Loss> lost_;              // Of nodes, since the last sealed round.
   std::vector<LostGrant> lost_grants_;  // Of nodes that were lost and have not come back.
+  MemoryCopies memory_copies_;          // Of the nodes' memory folders, as of the last seal().
   std::optional<Verdict> verdict_;      // From kClosing on.
   std::string neighbour_;               // The hint about another run that waits.
   std::vector<RunAction> actions_;

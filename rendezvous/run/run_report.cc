@@ -17,6 +17,9 @@ void fields(auto&& a, archive::Is<Moment> auto& m) {
 void fields(auto&& a, archive::Is<LostGrant> auto& m) {
   a("node", m.node), a("fallen", m.fallen), a("granted", m.granted);
 }
+void fields(auto&& a, archive::Is<MemoryCopy> auto& m) {
+  a("node", m.node), a("holder", m.holder), a("before", m.before);
+}
 void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times", m.times); }
 
 // Both functions take their object apart as a whole: a field that is added to it and forgotten here
@@ -27,7 +30,7 @@ struct Run::Snapshot {
            in_phase, ready, node_ranks, dismissed, daemon_host, step_mates, beat_floor, gather_ends,
            last_call_ends, stop_ends, grow_at, silence_check, keep, planned, change, parked,
            min_ranks, kept_steps, workers_blamed, deaths, first_death, dead_ranks, successes, past,
-           skip, lost, lost_grants, verdict, neighbour, actions] = whole;
+           skip, lost, lost_grants, memory_copies, verdict, neighbour, actions] = whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
@@ -42,6 +45,7 @@ struct Run::Snapshot {
     a.added("first_death", first_death);
     a.added("lost_grants", lost_grants);
     a.added("daemon_host", daemon_host), a.added("step_mates", step_mates);
+    a.added("memory_copies", memory_copies.copies);
     // Apart from these: members_ has its own form below, in_phase_ and ready_ follow from it and
     // dead_ranks_ from deaths_, parked_ from members_; actions_ is empty between steps, and
     // neighbour_ is the coordinator's.

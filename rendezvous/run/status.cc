@@ -41,6 +41,11 @@ json to_json(const NodeStatus& node) {
                  {"base_rank", node.base_rank},
                  {"local_world_size", node.local_world_size},
                  {"silent_ms", node.silent.count()}};
+  if (node.memory) {
+    object["memory"] = {{"used_bytes", node.memory->used}, {"size_bytes", node.memory->size}};
+    const auto& copied = node.memory->copied;
+    if (copied) object["memory"]["copied_ms"] = copied->count();
+  }
   for (const RankStatus& rank : node.ranks) object["ranks"].push_back(to_json(rank));
   return object;
 }
@@ -246,6 +251,10 @@ NodeStatus node_from(const json& object) {
                   .local_world_size = whole(object, "local_world_size"),
                   .silent = duration(object, "silent_ms")};
   for (const json& rank : list(object, "ranks")) node.ranks.push_back(rank_from(rank));
+  if (const auto memory = object.find("memory"); memory != object.end()) {
+    node.memory = MemoryUse{.used = count(*memory, "used_bytes"), .size = count(*memory, "size_bytes")};
+    if (memory->contains("copied_ms")) node.memory->copied = duration(*memory, "copied_ms");
+  }
   return node;
 }
 

@@ -38,6 +38,7 @@ struct NodeStatus {
   int local_world_size = 1;
   Milliseconds silent{0};           // Since its last message.
   std::vector<RankStatus> ranks{};  // By local rank; only for those that watch.
+  std::optional<MemoryUse> memory{};  // Of its memory folder, if it has one; likewise.
 };
 
 // A round that has begun.
