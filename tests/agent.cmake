@@ -9,6 +9,7 @@ ddprun_test(NAME agent_unit_test
                     unit/output/tail_ring_test.cc unit/common/terminal_text_test.cc unit/agent/window_test.cc unit/agent/worker_environment_test.cc unit/agent/worker_links_test.cc
                     unit/agent/words_fuzz_test.cc fuzz/agent/words_fuzz.cc fuzz/agent/flight_fuzz.cc
                     unit/common/worker_link_test.cc fuzz/agent/worker_link_fuzz.cc
+                    unit/agent/memory_test.cc fuzz/agent/memory_wire_fuzz.cc
             LIBRARIES ddprun_agent ddprun::worker_sdk
             LABELS unit)
 

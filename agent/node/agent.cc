@@ -28,6 +28,7 @@ using namespace std::chrono_literals;
 // How often the daemon gets what the workers' sync timers count.
 constexpr auto kSyncEvery = 5s;
 constexpr auto kHeldBack = 1s;
+constexpr auto kFillLimit = 20s;       // For a sign of life while a memory folder is filled.
 constexpr auto kPreloadLimit = 30s;    // A slower import is not waited for before the first start.
 constexpr auto kStallQueryLimit = 5s;  // Where the workers are; most answer within milliseconds.
 
@@ -74,6 +75,7 @@ Agent::Agent(AgentOptions options)
       beat_timer_(loop_),
       preload_timer_(loop_),
       signals_(loop_),
+      memory_timer_(loop_),
       launcher_(loop_),
       chaos_(loop_, options_.chaos) {}
 
@@ -93,6 +95,7 @@ int Agent::run() {
     const auto placed = processes_.use_cgroup(options_.job.cgroup);
     if (!placed) log::debug(to_string(placed.error()));
   }
+  open_memory();
   watch_launcher();
   if (const auto held = hold_signals(); !held) {
     log::error(to_string(held.error()));
@@ -174,6 +177,7 @@ void Agent::connect() {
 }
 
 void Agent::receive(rendezvous::DaemonMessage message) {
+  if (hold(message)) return;
   if (const auto* alive = std::get_if<rendezvous::Alive>(&message)) beat_every(alive->beat);
   const auto* waiting = std::get_if<rendezvous::Waiting>(&message);
   if (const auto* account = std::get_if<rendezvous::Account>(&message)) take_account(*account);
@@ -184,6 +188,75 @@ void Agent::receive(rendezvous::DaemonMessage message) {
   }
   if (news && !shows_stopping_) waiting_.done();
   dispatch(Received{std::move(message)});
+}
+
+void Agent::open_memory() {
+  if (options_.memory.server_fd < 0) return;
+  memory_ = std::make_unique<memory::MemoryLink>(loop_, options_.memory.server_fd);
+  memory_->on_report = [this](const memory::Report& report) { take_report(report); };
+}
+
+// Whether the message waits: the seat of a node that replaces another one does until the memory
+// folder of that one is here. What the daemon sends about the round meanwhile ends the wait.
+bool Agent::hold(const rendezvous::DaemonMessage& message) {
+  const auto* assign = std::get_if<rendezvous::Assign>(&message);
+  if (!memory_ || !assign) {
+    const bool ends_wait = !std::holds_alternative<rendezvous::Alive>(message) &&
+                           !std::holds_alternative<rendezvous::Waiting>(message) &&
+                           !std::holds_alternative<rendezvous::Account>(message);
+    if (held_seat_ && ends_wait) release();
+    return false;
+  }
+  const bool is_again = held_seat_.has_value();  // The daemon repeats what is not acknowledged.
+  const rendezvous::Seat& seat = assign->seat;
+  const bool fills = seat.fill && supervisor_.round() < 0 && places_.empty();
+  memory_order_ = {view_.node(), seat.copy_to, fills ? seat.fill : std::nullopt};
+  if (!fills) return memory_->send(memory_order_), false;
+  held_seat_ = *assign;
+  if (is_again) return true;
+  memory_->send(memory_order_);
+  if (options_.reports_for_run) {
+    waiting_.show("fetching the memory folder of the node that is replaced from " +
+                      seat.fill->from.host,
+                  kFillLimit);
+  }
+  memory_timer_.expires_after(kFillLimit);
+  memory_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (!ec) release();
+  });
+  return true;
+}
+
+void Agent::release() {
+  memory_timer_.cancel();
+  memory_order_.fill.reset();
+  const auto seat = std::exchange(held_seat_, std::nullopt);
+  if (!seat) return;
+  waiting_.done();
+  dispatch(Received{*seat});
+}
+
+void Agent::take_report(const memory::Report& report) {
+  using Kind = memory::Report::Kind;
+  if (report.kind == Kind::kStarted && !memory_order_.node.empty()) memory_->send(memory_order_);
+  if (report.kind == Kind::kUsed || report.kind == Kind::kCopied) memory_used_ = report.used;
+  if (report.kind == Kind::kCopied) memory_copied_ = Clock::now();
+  if (report.kind == Kind::kFilled || report.kind == Kind::kNotFilled) release();
+  if (report.kind == Kind::kFilling && held_seat_) {
+    memory_timer_.expires_after(kFillLimit);
+    memory_timer_.async_wait([this](const boost::system::error_code& ec) {
+      if (!ec) release();
+    });
+  }
+}
+
+std::optional<rendezvous::MemoryUse> Agent::memory_use() const {
+  if (options_.memory.base.empty()) return std::nullopt;
+  rendezvous::MemoryUse use{.used = memory_used_, .size = options_.memory.bytes};
+  if (memory_copied_) {
+    use.copied = std::chrono::duration_cast<Milliseconds>(Clock::now() - *memory_copied_);
+  }
+  return use;
 }
 
 // An event that comes up while the actions of another are carried out waits for the rest of them.
@@ -358,6 +431,8 @@ void Agent::act(const Exit& exit) {
   deadline_timer_.cancel();
   beat_timer_.cancel();
   preload_timer_.cancel();
+  memory_timer_.cancel();
+  if (memory_) memory_->close();
   count_timer_.cancel();
   hold_timer_.cancel();
   status_line_.stop();

@@ -19,6 +19,7 @@
 #include "agent/health/oom_watch.h"
 #include "agent/health/progress_monitor.h"
 #include "agent/ledger/node_ledger.h"
+#include "agent/memory/memory_link.h"
 #include "agent/node/change_cost.h"
 #include "agent/node/daemon_link.h"
 #include "agent/node/node_view.h"
@@ -58,6 +59,13 @@ struct AgentFiles {
   std::string recorders = {};  // See FlightRecorders; empty: no worker is queried.
 };
 
+// The node's memory folder, and the end of the socket pair to the process that copies it.
+struct MemoryPlace {
+  std::string base = {};  // See agent/memory/memory_server.h; empty: there is none.
+  std::uint64_t bytes = 0;
+  int server_fd = -1;
+};
+
 struct AgentOptions {
   std::string run_id;
   rendezvous::NodeOffer offer;  // Without address and store_port.
@@ -80,6 +88,7 @@ struct AgentOptions {
   LaunchedJob job;
   AgentFiles files;
   std::string preload;          // Modules of the fork server, see ForkServer; empty: there is none.
+  MemoryPlace memory;
   bool reports_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
   bool status_line = false;     // On a terminal, while the workers run.
   std::string typed;            // What started the run, for the daemon's history; empty: unknown.
@@ -126,6 +135,13 @@ class Agent {
   void await_signals();
   void take(const SentSignal& sent);
   void forward_signal(int signal);
+
+  // agent.cc: the process that copies this node's memory folder.
+  void open_memory();
+  bool hold(const rendezvous::DaemonMessage& message);
+  void release();
+  void take_report(const memory::Report& report);
+  std::optional<rendezvous::MemoryUse> memory_use() const;
 
   // agent_workers.cc: the places of workers, and how one is started.
   int places() const;  // Of its workers and spares.
@@ -276,6 +292,13 @@ class Agent {
   bool reported_cold_ = false;  // Why workers are not forks.
   SentSignals sent_;
   boost::asio::posix::stream_descriptor signals_;  // Readable while sent_ has one.
+  std::unique_ptr<memory::MemoryLink> memory_;  // Null: the folder is not copied, or there is none.
+  memory::Order memory_order_;                  // The last.
+  // The seat of a node that replaces another, while its memory folder is filled.
+  std::optional<rendezvous::Assign> held_seat_;
+  boost::asio::steady_timer memory_timer_;
+  std::uint64_t memory_used_ = 0;
+  std::optional<TimePoint> memory_copied_;
   ParentWatch launcher_;
   Chaos chaos_;
   bool ending_ = false;

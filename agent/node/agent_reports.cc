@@ -66,6 +66,7 @@ rendezvous::NodeTimes Agent::times(bool whole) const {
   static const auto kPage = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   rendezvous::NodeTimes times = ledger_.times(whole, Clock::now());
   times.wants_account = wants_account();
+  times.memory = memory_use();
   if (seat_ && seat_->group_rank == 0) times.command = options_.typed;
   const std::map<int, int> pids = processes_.pids();
   for (rendezvous::PlaceTimes& place : times.places) {

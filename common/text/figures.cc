@@ -38,6 +38,12 @@ std::string rate_text(double value) {
   return text;
 }
 
+std::string memory_text(std::uint64_t bytes) {
+  constexpr double kMega = 1e6, kGiga = 1e9;
+  const auto size = static_cast<double>(bytes);
+  return size >= kGiga ? rate_text(size / kGiga) + " GB" : rate_text(size / kMega) + " MB";
+}
+
 std::string took_text(std::chrono::microseconds time) {
   const double seconds = std::chrono::duration<double>(time).count();
   if (seconds < 0.9995) return std::to_string(std::llround(1000 * seconds)) + " ms";

@@ -15,6 +15,7 @@ std::string grouped(std::int64_t number);  // "5,249"
 std::string percent_text(double share);    // "93.2 %"
 std::string clock_text(double seconds);    // "1:41:40": hours, minutes, seconds.
 std::string rate_text(double value);       // "1.38", "12.5", "230": such as steps per second.
+std::string memory_text(std::uint64_t bytes);  // "2.41 GB", "310 MB", "0.10 MB": powers of ten.
 // "4 ms", "840 ms", "24.6 s", "13 min 4 s", "2 h 14 min".
 std::string took_text(std::chrono::microseconds time);
 // Of several ranks together: "5,251 rank-s", "12.4 rank-h".

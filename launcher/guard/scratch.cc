@@ -26,7 +26,12 @@ void warn_of_memory(const Failure& why) {
 
 }  // namespace
 
-ScratchFolder::ScratchFolder(const std::string& name, Use use) {
+ScratchFolder::ScratchFolder(const std::string& name, Use use)
+    : name_("/" + name + random_hex(kRandomBytes)) {
+  if (use == Use::kMemory) {
+    place_in(kInMemory);
+    return;
+  }
   std::vector<std::string> bases;
   const char* runtime = use == Use::kState ? std::getenv("XDG_RUNTIME_DIR") : nullptr;
   const char* given = std::getenv("TMPDIR");
@@ -34,9 +39,10 @@ ScratchFolder::ScratchFolder(const std::string& name, Use use) {
     const bool known = !base || std::find(bases.begin(), bases.end(), base) != bases.end();
     if (!known && *base != '\0') bases.emplace_back(base);
   }
-  const std::string unique = "/" + name + random_hex(kRandomBytes);
-  for (const std::string& base : bases) places_.push_back(base + unique);
+  for (const std::string& base : bases) places_.push_back(base + name_);
 }
+
+void ScratchFolder::place_in(const std::string& folder) { places_ = {folder + name_}; }
 
 Result<void> ScratchFolder::make() {
   std::optional<Failure> first;
@@ -63,14 +69,14 @@ void remove_places(const std::vector<std::string>& places) {
 
 std::vector<std::string> RunFolders::places() const {
   std::vector<std::string> all;
-  for (const ScratchFolder* folder : {&state, &files, &report, &ranks}) {
+  for (const ScratchFolder* folder : {&state, &files, &report, &ranks, &memory}) {
     all.insert(all.end(), folder->places().begin(), folder->places().end());
   }
   return all;
 }
 
 void RunFolders::remove() {
-  for (ScratchFolder* folder : {&state, &files, &report, &ranks}) folder->remove();
+  for (ScratchFolder* folder : {&state, &files, &report, &ranks, &memory}) folder->remove();
 }
 
 }  // namespace ddprun::launcher

@@ -14,6 +14,7 @@ class ScratchFolder {
   enum class Use {
     kFiles,  // Under TMPDIR, or /tmp if that is missing, read-only or full, or in memory.
     kState,  // Rather under XDG_RUNTIME_DIR, which is not cleaned.
+    kMemory,  // Under /dev/shm, or where place_in() says.
   };
   // `name` and a random number. Creates nothing yet.
   ScratchFolder(const std::string& name, Use use);
@@ -22,11 +23,13 @@ class ScratchFolder {
 
   // Its possible places; the keeper has to know them before it exists.
   const std::vector<std::string>& places() const { return places_; }
+  void place_in(const std::string& folder);  // Before places() is asked for.
   Result<void> make();  // Warns once in a program if only memory (/dev/shm) is left.
   const std::string& path() const { return path_; }  // Empty before it is made.
   void remove();                                     // With its content.
 
  private:
+  const std::string name_;
   std::vector<std::string> places_;
   std::string path_;
 };
@@ -41,6 +44,8 @@ struct RunFolders {
   ScratchFolder files{"ddprun_", ScratchFolder::Use::kFiles};
   ScratchFolder report{"ddprun_report_", ScratchFolder::Use::kFiles};
   ScratchFolder ranks{"ddprun_ranks_", ScratchFolder::Use::kFiles};  // Sockets of the workers.
+
+  ScratchFolder memory{"ddprun-memory-", ScratchFolder::Use::kMemory};  // The nodes' memory folders.
 
   std::vector<std::string> places() const;  // Of all folders.
   void remove();

@@ -201,20 +201,30 @@ Result<StreamMap> parse_stream_map(std::string_view text) {
   return map;
 }
 
+namespace {
+
+// "4K", "100M", "1T": powers of 1024, from 4K on.
+std::optional<std::uint64_t> size_of(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  const std::size_t unit = text.empty() ? kUnits.npos : kUnits.find(text.back());
+  if (unit == kUnits.npos) return std::nullopt;
+  text.remove_suffix(1);
+  const std::optional<int> number = number_of<int>(text);
+  if (!number || *number < 1 || *number > 1'000'000) return std::nullopt;
+  const std::uint64_t bytes = static_cast<std::uint64_t>(*number) << (10 * (unit + 1));
+  return bytes < 4096 ? std::nullopt : std::optional(bytes);
+}
+
+}  // namespace
+
 Result<agent::LogRotation> parse_rotation(std::string_view text) {
   const Failure failure = usage(
       "give a size and how many old files to keep, such as 100M:5; at least 4K, at most 1000G");
   agent::LogRotation rotation;
   const std::size_t colon = std::min(text.find(':'), text.size());
-  std::string_view size = text.substr(0, colon);
-  constexpr std::string_view kUnits = "KMG";
-  const std::size_t unit = size.empty() ? kUnits.npos : kUnits.find(size.back());
-  if (unit == kUnits.npos) return failure;
-  size.remove_suffix(1);
-  const std::optional<int> number = number_of<int>(size);
-  if (!number || *number < 1 || *number > 1'000'000) return failure;
-  rotation.bytes = static_cast<std::uint64_t>(*number) << (10 * (unit + 1));
-  if (rotation.bytes < 4096 || rotation.bytes > std::uint64_t{1000} << 30) return failure;
+  const auto size = size_of(text.substr(0, colon));
+  if (!size || *size > std::uint64_t{1000} << 30) return failure;
+  rotation.bytes = *size;
   if (colon == text.size()) return rotation;
   const std::optional<int> keep = number_of<int>(text.substr(colon + 1));
   if (!keep || *keep < 0 || *keep > 1000) return failure;
@@ -320,6 +330,33 @@ Result<std::string> parse_preload(std::string_view text) {
     if (before == '.') return usage(std::string(kCure));
   }
   return std::string(text);
+}
+
+Result<MemoryFolder> parse_memory_folder(std::string_view text) {
+  const Failure failure = usage(
+      "give a size such as 512M or 4G, and after commas any of copies=off, rate=SIZE (a second), "
+      "at=FOLDER");
+  const std::vector<std::string_view> parts = split(text, ',');
+  MemoryFolder folder;
+  const auto size = size_of(parts.empty() ? text : parts.front());
+  if (!size) return failure;
+  folder.bytes = *size;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const std::size_t equals = std::min(parts[i].find('='), parts[i].size());
+    const std::string_view name = parts[i].substr(0, equals);
+    const std::string_view value = parts[i].substr(std::min(equals + 1, parts[i].size()));
+    const auto rate = name == "rate" ? size_of(value) : std::nullopt;
+    if (rate) {
+      folder.rate = *rate;
+    } else if (name == "copies" && (value == "on" || value == "off")) {
+      folder.copies = value == "on";
+    } else if (name == "at" && value.starts_with('/')) {
+      folder.at = value;
+    } else {
+      return failure;
+    }
+  }
+  return folder;
 }
 
 std::string to_string(const WorkerCount& count) {

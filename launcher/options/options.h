@@ -23,6 +23,15 @@
 
 namespace ddprun::launcher {
 
+// --memory-folder: one per node, which outlives its workers.
+struct MemoryFolder {
+  std::uint64_t bytes = 0;
+  bool copies = true;       // Keep a copy on another node, if there is one.
+  std::uint64_t rate = 0;   // Of copying, bytes a second at most; 0: any.
+  std::string at = {};      // Below this folder; empty: /dev/shm.
+  bool operator==(const MemoryFolder&) const = default;
+};
+
 inline constexpr int kNodesMax = 131'072;
 inline constexpr int kLocalWorkersMax = 4'096;
 inline constexpr int kRestartsMax = 1'000'000;
@@ -175,6 +184,7 @@ struct Options {
   bool virtual_local_rank = false;
   bool oversubscribe_gpu = false;  // Several ranks per GPU.
   std::string preload;  // "auto", or modules separated by commas; empty: workers are started cold.
+  std::optional<MemoryFolder> memory_folder;
   agent::NumaBinding numa_binding = agent::NumaBinding::kNone;
   std::optional<int> omp_num_threads;  // 0: as many as the worker has cores.
   std::string program;

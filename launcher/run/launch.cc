@@ -24,6 +24,7 @@
 #include "launcher/plan/facts.h"
 #include "launcher/plan/own_files.h"
 #include "launcher/plan/placement.h"
+#include "launcher/run/memory.h"
 #include "launcher/run/node.h"
 #include "launcher/run/preflight.h"
 #include "launcher/run/report.h"
@@ -189,6 +190,7 @@ struct GuardedRun {
   std::optional<GuardedChild> companion;  // Started beside the agents.
   RunFolders folders = {};
   KeptRun kept = {};
+  std::vector<NodeMemory> memory = {};  // By local node.
 };
 
 std::vector<GuardedChild> children_of(const GuardedRun& run) {
@@ -198,6 +200,9 @@ std::vector<GuardedChild> children_of(const GuardedRun& run) {
   if (run.companion) children.push_back(*run.companion);
   if (run.endpoint) {
     children.push_back(daemon_child(*run.endpoint, run.folders.state.path(), verbose));
+  }
+  for (std::size_t i = 0; i < run.memory.size(); ++i) {
+    children.push_back(memory_child(context, run.memory[i], static_cast<int>(i)));
   }
   for (int index = 0; index < context.plan.local_nodes; ++index) {
     children.push_back(agent_child(context, index));
@@ -249,12 +254,27 @@ void clear_files(const Options& options) {
   }
 }
 
+Result<void> make_memory_folders(GuardedRun& run) {
+  if (!run.context.options.memory_folder) return {};
+  if (const auto made = run.folders.memory.make(); !made) return made.error();
+  auto memory = make_memory(run.context, run.folders.memory.path());
+  if (!memory) return memory.error();
+  run.memory = std::move(*memory);
+  for (const NodeMemory& node : run.memory) {
+    run.context.memory.push_back(node.place);
+    run.context.memory_ports.push_back(node.port);
+  }
+  return {};
+}
+
 // Starts everything and watches over it until the run is over.
 Result<int> guard_run(GuardedRun run) {
   NodeContext& context = run.context;
   GuardianPlan guardian;
   context.job.launcher_pid = ::getpid();
   context.started_utc = utc_now();
+  const auto& memory = context.options.memory_folder;
+  if (memory && !memory->at.empty()) run.folders.memory.place_in(memory->at);
   auto keeper = keeper_task(context, run.folders);
   if (!keeper) return keeper.error();
   guardian.keeper = std::move(*keeper);
@@ -264,6 +284,7 @@ Result<int> guard_run(GuardedRun run) {
     if (const auto made = make_folders(run.folders, context, run.endpoint); !made) {
       return made.error();
     }
+    if (const auto made = make_memory_folders(run); !made) return made.error();
     clear_files(context.options);  // Every step that may fail has been done.
     guardian.children = children_of(run);
     return {};
@@ -290,6 +311,10 @@ Result<int> launch(Options options, const Environment& environment,
   offer_nccl_profiler(environment);
   watch_python(context, environment);
   if (const auto ready = check_files(context.options); !ready) return ready.error();
+  if (const auto& memory = context.options.memory_folder) {
+    const auto fits = check_memory(*memory, context.plan.local_nodes);
+    if (!fits) return fits.error();
+  }
   auto token = obtain_token(context.plan, value_of(environment, kTokenVariable));
   if (!token) return token.error();
   context.token = *token;

@@ -200,6 +200,10 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.chaos = chaos_options(options, plan.local_nodes, index);
   node.job = context.job;
   node.preload = context.preload;
+  if (const auto i = static_cast<std::size_t>(index); i < context.memory.size()) {
+    node.memory = context.memory[i];
+    if (context.memory_ports[i] > 0) node.offer.memory_port = context.memory_ports[i];
+  }
   node.files = agent_files(context, index);
   node.reports_for_run = index == 0;
   node.status_line = options.verbosity != Verbosity::kQuiet;

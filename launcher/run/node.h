@@ -22,6 +22,8 @@ struct NodeContext : LaunchPlan {
   std::string preload = {};        // AgentOptions::preload.
   agent::LaunchedJob job = {};
   std::vector<std::string> places = {};  // Possible places of the run's temporary folders.
+  std::vector<agent::MemoryPlace> memory = {};  // By local node; empty: there are none.
+  std::vector<int> memory_ports = {};           // Of those that are copied.
   std::string error_folder = {};         // For error files alone; empty: there are none.
 };
 

@@ -95,6 +95,9 @@ class Slot:
         if durable:
             self.memory.flush()
             os.fsync(self._descriptor)
+        # The file stays open. Without permission to write it counts as whole, and is copied.
+        os.fchmod(self._descriptor, 0o400)
+        os.utime(self._descriptor)
         os.rename(self.path, path)
         self.path = path
         if durable:
@@ -108,8 +111,11 @@ class Slot:
         """
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            os.rename(self.path, path)
+            try:
+                os.rename(self.path, path)
+                os.fchmod(self._descriptor, 0o600)
+            finally:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         except OSError:
             return False
         self.path = path

@@ -1,0 +1,49 @@
+#pragma once
+// What an agent and the memory server of its node exchange, one JSON text per datagram of a
+// socket pair. Both are forks of the same launcher. Pure.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/error.h"
+#include "rendezvous/protocol/wire.h"
+
+namespace ddprun::agent::memory {
+
+constexpr std::size_t kDatagramMax = 64 << 10;
+
+// From the agent: with each seat, and again to a server that was started anew.
+struct Order {
+  std::string node;  // Of the agent.
+  std::optional<rendezvous::MemoryPeer> copy_to{};
+  std::optional<rendezvous::MemoryFill> fill{};  // It waits for Report::kFilled or kNotFilled.
+  bool operator==(const Order&) const = default;
+};
+
+// From the server.
+struct Report {
+  enum class Kind {
+    kStarted,    // And wants the last Order.
+    kUsed,       // `used` has changed.
+    kFilling,    // More has arrived.
+    kFilled,     // `files` with `bytes` have arrived.
+    kNotFilled,  // `why`.
+    kCopied,     // The other node has all `files`, as they were when this copy began.
+    kNotCopied,  // `why`; it is tried again.
+  };
+  Kind kind = Kind::kStarted;
+  std::string why{};
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;  // Of all of them.
+  std::uint64_t used = 0;   // By this node's folder.
+  bool operator==(const Report&) const = default;
+};
+
+std::string encode(const Order& order);
+std::string encode(const Report& report);
+Result<Order> decode_order(std::string_view text);
+Result<Report> decode_report(std::string_view text);
+
+}  // namespace ddprun::agent::memory

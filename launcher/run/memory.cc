@@ -1,0 +1,101 @@
+#include "launcher/run/memory.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <cstdint>
+
+#include "agent/memory/memory_server.h"
+#include "common/exit_status.h"
+#include "launcher/run/launch.h"
+#include "rendezvous/net/listener.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr mode_t kOwnerOnly = 0700;
+constexpr const char* kDefaultPlace = "/dev/shm";
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+  return std::to_string(bytes / kMebibyte) + " MiB";
+}
+
+Result<void> make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), kOwnerOnly) == 0) return {};
+  return errno_failure("making the memory folder " + path);
+}
+
+Result<void> open_server(NodeMemory& memory, bool copies) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return errno_failure("making a socket pair for the memory server");
+  }
+  memory.agent_end.reset(ends[0]);
+  memory.server_end.reset(ends[1]);
+  memory.place.server_fd = ends[0];
+  if (!copies) return {};
+  auto listening = rendezvous::listen_socket("", 0);
+  if (!listening) return listening.error();
+  memory.listening = std::move(*listening);
+  memory.port = rendezvous::local_port(memory.listening.get());
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_memory(const MemoryFolder& wanted, int nodes) {
+  const std::string place = wanted.at.empty() ? kDefaultPlace : wanted.at;
+  struct statvfs there;
+  if (::statvfs(place.c_str(), &there) != 0) {
+    const Failure failure = errno_failure("--memory-folder: looking at " + place);
+    return Failure{Errc::kBadOption, to_string(failure)};
+  }
+  const std::uint64_t room = std::uint64_t{there.f_bavail} * there.f_frsize;
+  const std::uint64_t bytes = wanted.bytes * static_cast<std::uint64_t>(nodes);
+  if (bytes <= room) return {};
+  return Failure{Errc::kBadOption,
+                 "--memory-folder: " + place + " has room for " + size_text(room) + ", not for " +
+                     size_text(bytes) + "; give it more (docker run --shm-size=SIZE, or on "
+                     "Kubernetes an emptyDir with medium: Memory at /dev/shm), ask for less, or "
+                     "name another tmpfs: --memory-folder SIZE,at=FOLDER"};
+}
+
+Result<std::vector<NodeMemory>> make_memory(const NodeContext& context, const std::string& folder) {
+  std::vector<NodeMemory> nodes(static_cast<std::size_t>(context.plan.local_nodes));
+  const MemoryFolder& wanted = *context.options.memory_folder;
+  const bool copies = wanted.copies && context.plan.mode != RendezvousPlan::Mode::kStandalone;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    nodes[i].place.base = folder + "/node" + std::to_string(i);
+    nodes[i].place.bytes = wanted.bytes;
+    for (const char* below : {"", "/own", "/copies", "/staging"}) {
+      if (const auto made = make_folder(nodes[i].place.base + below); !made) return made.error();
+    }
+    if (const auto opened = open_server(nodes[i], copies); !opened) return opened.error();
+  }
+  return nodes;
+}
+
+GuardedChild memory_child(const NodeContext& context, const NodeMemory& memory, int index) {
+  GuardedChild child;
+  child.kind = GuardedChild::Kind::kService;
+  child.leave_signal = kLeaveSignal;
+  const bool several = context.plan.local_nodes > 1;
+  const std::string suffix = several ? " of node " + std::to_string(index) : "";
+  child.name = "the memory server" + suffix;
+  child.body = [&context, &memory, suffix] {
+    start_log("ddprun memory" + suffix, context.options);
+    const agent::memory::ServerOptions options{.base = memory.place.base,
+                                               .bytes = memory.place.bytes,
+                                               .rate = context.options.memory_folder->rate,
+                                               .run_id = context.run_id,
+                                               .token = context.token,
+                                               .listening_fd = memory.listening.get(),
+                                               .agent_fd = memory.server_end.get()};
+    return agent::memory::serve_memory(options);
+  };
+  return child;
+}
+
+}  // namespace ddprun::launcher
