@@ -44,6 +44,7 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
   if (control) {
     options.scheduler = "the launching ddprun";
     options.preempt_signals.push_back(kLeaveSignal);
+    options.stdin_for = {};  // It is the control pipe.
   }
   start_signals_as(handled_signals(options), options.preempt_signals);
   const auto around = read_surroundings(options, environment);

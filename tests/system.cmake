@@ -13,7 +13,7 @@ function(ddprun_system_test NAME FILE LABEL)
                                           ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}")
 endfunction()
 
-foreach(subject launch pipeline surroundings placement bad_input operations train same_bits c10d_port slurm slurm_templates mpirun hosts dry_run completion logs
+foreach(subject launch pipeline stdin surroundings placement bad_input operations train same_bits c10d_port slurm slurm_templates mpirun hosts dry_run completion logs
                 collectives nccl ras security)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()

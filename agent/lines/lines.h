@@ -42,6 +42,9 @@ class LineSplitter {
   // The stream has ended: gives what is left as a line.
   void finish(LineSink& sink);
 
+  // What has come since the last end of a line, such as a prompt.
+  std::string_view unfinished() const { return partial_; }
+
  private:
   void end_line(std::string_view rest, LineSink& sink);
   std::string_view take_progress(std::string_view bytes, LineSink& sink);

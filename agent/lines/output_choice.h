@@ -1,6 +1,6 @@
 #pragma once
-// What a user chooses of the workers' output: where it goes, and behind which prefix. The launcher
-// reads it from the command line, Output acts on it.
+// What a user chooses of the workers' output and input: where it goes, and behind which prefix. The
+// launcher reads it from the command line, Output and the Agent act on it.
 
 #include <cstdint>
 #include <map>
@@ -10,6 +10,14 @@
 #include "agent/lines/lines.h"
 
 namespace ddprun::agent {
+
+// Which workers have the launcher's standard input, by local rank; that of the others is /dev/null.
+struct StdinChoice {
+  bool all = false;
+  int local_rank = -1;  // -1: none.
+  bool has(int rank) const { return all || rank == local_rank; }
+  bool operator==(const StdinChoice&) const = default;
+};
 
 // When a log file gives way to a fresh one, as in `--log-rotate 100M:5`. The launcher reads it from
 // the command line, LogFile acts on it.

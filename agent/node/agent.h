@@ -89,6 +89,7 @@ struct AgentOptions {
   AgentFiles files;
   std::string preload;          // Modules of the fork server, see ForkServer; empty: there is none.
   MemoryPlace memory;
+  StdinChoice stdin_for;
   bool reports_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
   bool status_line = false;     // On a terminal, while the workers run.
   std::string typed;            // What started the run, for the daemon's history; empty: unknown.

@@ -154,6 +154,7 @@ WorkerSpec Agent::fork_server_spec() const {
   facts.run_id = options_.run_id;
   WorkerSpec spec;
   spec.limits = options_.worker_limits;
+  spec.keeps_stdin = options_.stdin_for.all || options_.stdin_for.local_rank >= 0;
   spec.argv = command_for_rank(options_.command, 0);
   spec.environment = worker_environment(facts, worker_context(0), environment_);
   return spec;
@@ -180,6 +181,8 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   WorkerSpec spec;
   spec.local_rank = local_rank;
   spec.limits = options_.worker_limits;
+  spec.keeps_stdin = options_.stdin_for.has(local_rank);
+  if (spec.keeps_stdin) context.extra.emplace_back("DDPRUN_STDIN=1");  // For a fork server.
   const auto place = static_cast<std::size_t>(local_rank);
   const auto& processors = options_.placement.processors;
   if (place < processors.size()) spec.processors = processors[place];

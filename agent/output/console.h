@@ -149,6 +149,10 @@ class ConsoleLines {
   void write_out();  // After a batch of lines.
   void close();      // Nothing waits any longer.
   bool holding() const { return console_.holding(); }
+  // A terminal, on which a text may be shown that the next one overwrites.
+  bool shows_progress() const {
+    return console_.terminal_columns() > 0 && options_.format == LineFormat::kText;
+  }
 
  private:
   void show(const std::set<int>& ranks, const Speaker& speaker, std::string_view text, bool whole);

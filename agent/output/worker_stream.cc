@@ -12,13 +12,14 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
+constexpr auto kPromptAfter = std::chrono::milliseconds(50);
 constexpr std::size_t kCloseBytesMax = std::size_t{4} << 20;  // More than any pipe holds.
 
 }  // namespace
 
 WorkerStream::WorkerStream(boost::asio::io_context& loop, UniqueFd pipe, StreamTargets targets,
                            std::string& scratch)
-    : pipe_(loop), targets_(std::move(targets)), scratch_(scratch) {
+    : pipe_(loop), prompt_timer_(loop), targets_(std::move(targets)), scratch_(scratch) {
   DDPRUN_ASSERT(pipe && !scratch_.empty() && (targets_.writer || !targets_.file));
   pipe_.assign(pipe.release());
   pipe_.non_blocking(true);
@@ -65,8 +66,23 @@ void WorkerStream::read_turn() {
   std::size_t bytes = 0;
   if (read_once(bytes) == Got::kEnd) return close();
   if (targets_.console) targets_.console->write_out();
+  show_prompt_later();
   paused_ = held_back();
   if (!paused_) wait();
+}
+
+// A line that is not finished soon may be a prompt, which is to be seen while the worker waits.
+void WorkerStream::show_prompt_later() {
+  prompt_timer_.cancel();
+  if (!targets_.console || !targets_.console->shows_progress()) return;
+  const std::size_t size = splitter_.unfinished().size();
+  if (size == 0) return;
+  prompt_timer_.expires_after(kPromptAfter);
+  prompt_timer_.async_wait([this, size, alive = std::weak_ptr(alive_)](boost::system::error_code ec) {
+    if (ec || !alive.lock() || closed() || splitter_.unfinished().size() != size) return;
+    on_progress(splitter_.unfinished());
+    targets_.console->write_out();
+  });
 }
 
 WorkerStream::Got WorkerStream::read_once(std::size_t& bytes) {
@@ -96,6 +112,7 @@ void WorkerStream::close_now() {
 
 void WorkerStream::close() {
   DDPRUN_ASSERT(!closed());
+  prompt_timer_.cancel();
   splitter_.finish(*this);
   pipe_.close();
   if (targets_.file) targets_.writer->close(targets_.file);

@@ -4,6 +4,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -60,6 +61,7 @@ class WorkerStream : private LineSink {
   enum class Got { kSome, kNothingYet, kEnd };
 
   bool held_back() const;
+  void show_prompt_later();
   void wait();
   void read_turn();
   Got read_once(std::size_t& bytes);
@@ -70,6 +72,7 @@ class WorkerStream : private LineSink {
   void on_progress(std::string_view state) override;
 
   boost::asio::posix::stream_descriptor pipe_;
+  boost::asio::steady_timer prompt_timer_;
   StreamTargets targets_;
   std::string& scratch_;
   LineSplitter splitter_;

@@ -96,6 +96,7 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
   for (const std::string& entry : parent) put(variables, entry);
   // Those of a worker which we are, under another ddprun.
   variables.erase("DDPRUN_PROGRESS");
+  variables.erase("DDPRUN_STDIN");
   variables.erase("DDPRUN_WORKER");  // See process_host.h.
   variables.erase(worker_link::kVariable);
   put_ranks(variables, facts, context);

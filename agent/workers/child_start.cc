@@ -138,9 +138,11 @@ DDPRUN_IN_CHILD long open_null() {
 DDPRUN_IN_CHILD bool set_up_streams(ChildPlan* plan) {
   int ends[kEnds] = {plan->stdout_fd, plan->stderr_fd, plan->link_fd};
   if (!take_table(plan, ends) || !set_up_ends(plan, ends)) return false;
-  const long null = plan->slots && plan->null_fd >= 0 ? plan->null_fd : open_null();
-  if (null < 0) return fail(plan, Stage::kStreams, -null);
-  if (null != 0 && !call(plan, Stage::kStreams, SYS_dup3, null, 0, 0)) return false;
+  if (!plan->keeps_stdin) {
+    const long null = plan->slots && plan->null_fd >= 0 ? plan->null_fd : open_null();
+    if (null < 0) return fail(plan, Stage::kStreams, -null);
+    if (null != 0 && !call(plan, Stage::kStreams, SYS_dup3, null, 0, 0)) return false;
+  }
   const unsigned first = kLinkDescriptor + (plan->link_fd >= 0 ? 1 : 0);
   if (raw_call(SYS_close_range, first, ~0U, 0) < 0) {
     for (unsigned fd = first; fd < kDescriptorGuess; ++fd) raw_call(SYS_close, fd);
@@ -347,6 +349,7 @@ struct ChildStart::Child {
     plan.stdout_fd = spec.stdout_fd;
     plan.stderr_fd = spec.stderr_fd;
     plan.link_fd = spec.link_fd;
+    plan.keeps_stdin = spec.keeps_stdin;
     plan.ignored_signals = round.ignored_signals;
     if (const auto* const slots = round.slots ? round.slots->of_child(place) : nullptr) {
       plan.slots = slots->data();

@@ -53,6 +53,7 @@ struct ChildPlan {
   std::size_t processors_bytes;
   const rlimit* descriptors = nullptr;  // Null, both: as we have them.
   const rlimit* processes = nullptr;
+  bool keeps_stdin = false;    // 0 stays what it is; else it becomes /dev/null.
   int link_fd = -1;            // Becomes kLinkDescriptor; -1: it gets none.
   const int* slots = nullptr;  // EndSlots::Numbers; null: the child has a copy of our whole table.
   int null_fd = -1;            // /dev/null, and where the part of our table that it copies ends:

@@ -24,8 +24,9 @@ struct WorkerSpec {
   std::vector<std::string>
       environment;  // "NAME=value", complete: the child gets this and nothing else.
   int stdout_fd =
-      -1;  // Borrowed; become 1 and 2 of the child, -1 leaves it ours. stdin is /dev/null.
+      -1;  // Borrowed; become 1 and 2 of the child, -1 leaves it ours.
   int stderr_fd = -1;
+  bool keeps_stdin = false;  // Its standard input is ours; else it is /dev/null.
   int link_fd = -1;  // Borrowed; becomes kLinkDescriptor of the child, -1: it gets none.
   std::vector<int> processors = {};  // It may run on; empty: on all that we may.
   int cgroup_fd = -1;  // Borrowed: the folder of the cgroup to be born in; -1: our own.

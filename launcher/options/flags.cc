@@ -205,6 +205,8 @@ const OptionTable<Draft>& ddprun_table() {
             "let several workers share a GPU (tests only)"},
            {"preload", &Options::preload, parse_preload, "auto|off|MODULE,...",
             "fork Python workers from a process that has imported [off]"},
+           {"stdin", &Options::stdin_for, parse_stdin, "RANK|all|none",
+            "which local rank has ddprun's standard input [0]"},
            {"memory-folder", &Options::memory_folder, parse_memory_folder, "SIZE[,copies=off]...",
             "memory of each node for files that outlive its workers [off]"},
            {"numa-binding",

@@ -332,6 +332,14 @@ Result<std::string> parse_preload(std::string_view text) {
   return std::string(text);
 }
 
+Result<agent::StdinChoice> parse_stdin(std::string_view text) {
+  if (text == "none") return agent::StdinChoice{};
+  if (text == "all") return agent::StdinChoice{.all = true};
+  const std::optional<int> rank = number_of<int>(text);
+  if (rank && *rank >= 0 && *rank < kLocalWorkersMax) return agent::StdinChoice{.local_rank = *rank};
+  return usage("give a local rank, all, or none");
+}
+
 Result<MemoryFolder> parse_memory_folder(std::string_view text) {
   const Failure failure = usage(
       "give a size such as 512M or 4G, and after commas any of copies=off, rate=SIZE (a second), "

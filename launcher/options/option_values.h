@@ -32,6 +32,7 @@ Result<std::vector<int>> parse_signals(std::string_view text);          // "SIGT
 Result<std::vector<std::string>> parse_words(std::string_view text);
 Result<std::vector<std::string>> parse_variable_names(std::string_view text);  // "HOME,LANG"
 Result<std::string> parse_preload(std::string_view text);  // "auto", "torch,numpy"; "off": empty
+Result<agent::StdinChoice> parse_stdin(std::string_view text);  // "0", "all", "none"
 // "4G", "512M,copies=off,rate=100M,at=/mnt/tmpfs"
 Result<MemoryFolder> parse_memory_folder(std::string_view text);
 Result<RdzvConf> parse_rdzv_conf(std::string_view text);   // "join_timeout=5,auth=none"

@@ -185,6 +185,7 @@ struct Options {
   bool oversubscribe_gpu = false;  // Several ranks per GPU.
   std::string preload;  // "auto", or modules separated by commas; empty: workers are started cold.
   std::optional<MemoryFolder> memory_folder;
+  agent::StdinChoice stdin_for{.local_rank = 0};
   agent::NumaBinding numa_binding = agent::NumaBinding::kNone;
   std::optional<int> omp_num_threads;  // 0: as many as the worker has cores.
   std::string program;

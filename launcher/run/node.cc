@@ -200,6 +200,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.chaos = chaos_options(options, plan.local_nodes, index);
   node.job = context.job;
   node.preload = context.preload;
+  if (index == 0) node.stdin_for = options.stdin_for;
   if (const auto i = static_cast<std::size_t>(index); i < context.memory.size()) {
     node.memory = context.memory[i];
     if (context.memory_ports[i] > 0) node.offer.memory_port = context.memory_ports[i];

@@ -82,6 +82,10 @@ def _take_ends(request: Request) -> None:
     for number in range(len(request.ends) + 1, _LINK + 1):
         with contextlib.suppress(OSError):  # It was free.
             os.close(number)
+    if (b"DDPRUN_STDIN", b"1") not in request.environment:
+        null = os.open("/dev/null", os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
 
 
 def _await_agent(request: Request) -> None:
