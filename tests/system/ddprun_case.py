@@ -8,6 +8,7 @@ nothing here sleeps for a time that was guessed.
 
 import glob
 import os
+import random
 import re
 import shlex
 import shutil
@@ -49,9 +50,15 @@ def wait_until(condition, what, patience=PATIENCE):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below the range from which the kernel gives ports to others: until ddprun listens on it, nobody else is given it."""
+    while True:
+        port = random.SystemRandom().randrange(12_000, 32_000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def is_sanitized():
@@ -153,7 +160,7 @@ class Job:
         return [p for p in self.processes() if p.ppid == self.pid]
 
     def agents(self):
-        return sorted((p for p in self.children() if p.name.startswith("ddprun") and
+        return sorted((p for p in self.children() if p.name.startswith("ddprun") and p.name != "ddprun-memory" and
                        os.path.basename(p.argv[0]) == "ddprun"), key=lambda p: p.pid)
 
     def daemon(self):
