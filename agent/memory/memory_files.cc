@@ -52,7 +52,8 @@ bool is_same_file(const struct stat& a, const struct stat& b) {
 
 class SnapshotTaker {
  public:
-  SnapshotTaker(const std::string& folder, const std::string& into) : folder_(folder), into_(into) {}
+  SnapshotTaker(const std::string& folder, const std::string& into)
+      : folder_(folder), into_(into) {}
 
   Result<Snapshot> take() {
     if (const auto taken = take(""); !taken) return taken.error();
@@ -82,8 +83,8 @@ class SnapshotTaker {
 
   Result<void> add(const std::string& path) {
     if (snapshot_.entries.size() == kFilesMax) {
-      return Failure{Errc::kBadOption, "copying a folder of more than " +
-                                           std::to_string(kFilesMax) + " files"};
+      return Failure{Errc::kBadOption,
+                     "copying a folder of more than " + std::to_string(kFilesMax) + " files"};
     }
     const std::string from = folder_ + "/" + path, to = into_ + "/" + path;
     UniqueFd file(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -182,9 +183,8 @@ void remove_tree(const std::string& folder) {
 }
 
 std::string Staging::part_of(const Entry& entry) const {
-  const std::uint64_t name =
-      checksum(entry.path.data(), entry.path.size(),
-               entry.bytes ^ static_cast<std::uint64_t>(entry.modified));
+  const std::uint64_t name = checksum(entry.path.data(), entry.path.size(),
+                                      entry.bytes ^ static_cast<std::uint64_t>(entry.modified));
   char text[2 * sizeof name + 1];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(name));
   return workshop_ + "/part-" + text;

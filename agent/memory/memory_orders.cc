@@ -31,7 +31,8 @@ Result<T> decoded(std::string_view text, T (*read)(const json&)) {
     return read(json::parse(text));
   } catch (const json::exception& error) {
     return Failure{Errc::kBadMessage, std::string("reading what the memory server or the agent "
-                                                  "sent: ") + error.what()};
+                                                  "sent: ") +
+                                          error.what()};
   }
 }
 

@@ -52,8 +52,8 @@ constexpr std::size_t kLinksMax = 1024;
 struct Peer {
   std::shared_ptr<Link> link;
   boost::asio::steady_timer silence;
-  Duration silence_max{0};  // How long it may owe an answer; 0: it owes none.
-  std::string name = {};    // Of the folder in copies/ that it is about.
+  Duration silence_max{0};    // How long it may owe an answer; 0: it owes none.
+  std::string name = {};      // Of the folder in copies/ that it is about.
   std::string snapshot = {};  // The folder that it is sent; empty: none.
   std::unique_ptr<Source> source{};
   std::unique_ptr<Staging> staging{};  // Of a sink.
@@ -63,7 +63,7 @@ struct Peer {
 
 class MemoryServer {
  public:
-  explicit MemoryServer(const ServerOptions& options)
+  explicit MemoryServer(const MemoryServerOptions& options)
       : options_(options),
         own_(options.base + "/own"),
         agent_(loop_, ::fcntl(options.agent_fd, F_DUPFD_CLOEXEC, 0)),
@@ -113,8 +113,9 @@ class MemoryServer {
     listening.token = options_.token;
     listening.connections_max = kLinksMax;
     listening.handshakes_max = kLinksMax;
-    auto listener = rendezvous::Listener::open(
-        loop_, std::move(listening), [this](std::shared_ptr<Link> link) { accept(std::move(link)); });
+    auto listener =
+        rendezvous::Listener::open(loop_, std::move(listening),
+                                   [this](std::shared_ptr<Link> link) { accept(std::move(link)); });
     if (!listener) return listener.error();
     listener_ = std::move(*listener);
     return {};
@@ -219,11 +220,11 @@ class MemoryServer {
   void connect() {
     if (!copy_to_ || out_ || connecting_ || fill_) return;
     retry_.cancel();
-    connecting_ = rendezvous::async_connect(loop_, connect_options(*copy_to_),
-                                            [this](Result<std::shared_ptr<Link>> link) {
-                                              const auto connecting = std::move(connecting_);
-                                              link ? opened(std::move(*link)) : failed(link.error());
-                                            });
+    connecting_ = rendezvous::async_connect(
+        loop_, connect_options(*copy_to_), [this](Result<std::shared_ptr<Link>> link) {
+          const auto connecting = std::move(connecting_);
+          link ? opened(std::move(*link)) : failed(link.error());
+        });
   }
 
   rendezvous::ConnectOptions connect_options(const rendezvous::MemoryPeer& peer) const {
@@ -272,8 +273,8 @@ class MemoryServer {
     if (!snapshot) return drop(out_, snapshot.error());
     owe(*out_, kSilenceMax);
     out_->source->offer(out_->snapshot, std::move(*snapshot),
-                        [this, peer = std::weak_ptr(out_), began = Clock::now()](
-                            const Result<Committed>& committed) {
+                        [this, peer = std::weak_ptr(out_),
+                         began = Clock::now()](const Result<Committed>& committed) {
                           if (const auto one = peer.lock()) copied(one, committed, began);
                         });
   }
@@ -314,12 +315,14 @@ class MemoryServer {
   void start(const std::shared_ptr<Peer>& peer) {
     peers_.push_back(peer);
     peer->link->start({
-        .on_message = [this, weak = std::weak_ptr(peer)](std::string body) {
-          if (const auto one = weak.lock()) take(one, body);
-        },
-        .on_closed = [this, weak = std::weak_ptr(peer)](const Failure& why) {
-          if (const auto one = weak.lock()) closed(one, why);
-        },
+        .on_message =
+            [this, weak = std::weak_ptr(peer)](std::string body) {
+              if (const auto one = weak.lock()) take(one, body);
+            },
+        .on_closed =
+            [this, weak = std::weak_ptr(peer)](const Failure& why) {
+              if (const auto one = weak.lock()) closed(one, why);
+            },
     });
   }
 
@@ -407,7 +410,7 @@ class MemoryServer {
       if (found.empty() && ::access(copy_path(name).c_str(), F_OK) == 0) found = name;
     }
     if (found.empty()) {
-      peer->link->send(encode(Refusal{"it has no copy of that node's folder"}));
+      peer->link->send(encode(Denial{"it has no copy of that node's folder"}));
       return {};
     }
     if (found != peer->name) {
@@ -441,13 +444,13 @@ class MemoryServer {
       if (peer == filling_) report_progress();
     } else if (const auto* skip = std::get_if<Skip>(&message)) {
       taken = staging.skip(skip->entry);
-    } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
+    } else if (const auto* refusal = std::get_if<Denial>(&message)) {
       return Failure{Errc::kNotFound, refusal->reason};
     } else {
       return Failure{Errc::kBadMessage, "a memory server sends what only its other end may"};
     }
     if (!taken) {
-      peer->link->send(encode(Refusal{to_string(taken.error())}));
+      peer->link->send(encode(Denial{to_string(taken.error())}));
       return taken;
     }
     if (staging.complete()) return commit(peer);
@@ -457,16 +460,19 @@ class MemoryServer {
   Result<void> want(Peer& peer) {
     const std::uint64_t bytes = std::exchange(peer.announced, 0);
     if (bytes > options_.bytes) {
-      return Failure{Errc::kBadOption, "keeping a copy of " + memory_text(bytes) + ", more than the " +
-                                           memory_text(options_.bytes) + " of --memory-folder here"};
+      return Failure{Errc::kBadOption, "keeping a copy of " + memory_text(bytes) +
+                                           ", more than the " + memory_text(options_.bytes) +
+                                           " of --memory-folder here"};
     }
     make_room(peer.name, bytes);
     const auto wants = peer.staging->begin(std::exchange(peer.entries, {}));
     if (!wants) return wants.error();
     for (std::size_t i = 0; i == 0 || i < wants->size(); i += kEntriesMax) {
       const std::size_t end = std::min(wants->size(), i + kEntriesMax);
-      const auto at = [&](std::size_t k) { return wants->begin() + static_cast<std::ptrdiff_t>(k); };
-      peer.link->send(encode(Need{{at(i), at(end)}, end == wants->size()}));
+      const auto at = [&](std::size_t k) {
+        return wants->begin() + static_cast<std::ptrdiff_t>(k);
+      };
+      peer.link->send(encode(Lacks{{at(i), at(end)}, end == wants->size()}));
     }
     return {};
   }
@@ -561,13 +567,13 @@ class MemoryServer {
     connect();
   }
 
-  const ServerOptions& options_;
+  const MemoryServerOptions& options_;
   const std::string own_;
   boost::asio::io_context loop_{1};
   std::unique_ptr<rendezvous::Listener> listener_;
   stream_descriptor agent_;
   stream_descriptor changes_;
-  std::vector<std::shared_ptr<Peer>> peers_;  // All whose links are open.
+  std::vector<std::shared_ptr<Peer>> peers_;    // All whose links are open.
   std::map<std::string, TimePoint> committed_;  // The copies here, by name.
 
   std::string node_;
@@ -597,7 +603,14 @@ class MemoryServer {
 
 }  // namespace
 
-int serve_memory(const ServerOptions& options) {
+Result<MemoryListener> listen_for_memory_servers() {
+  auto socket = rendezvous::listen_socket("", 0);
+  if (!socket) return socket.error();
+  const int port = rendezvous::local_port(socket->get());
+  return MemoryListener{std::move(*socket), port};
+}
+
+int serve_memory(const MemoryServerOptions& options) {
   ::prctl(PR_SET_NAME, "ddprun-memory");
   (void)::setpriority(PRIO_PROCESS, 0, kNice);
   (void)raise_soft_limits();

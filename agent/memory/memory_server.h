@@ -13,9 +13,19 @@
 #include <cstdint>
 #include <string>
 
+#include "common/error.h"
+#include "common/system/descriptors.h"
+
 namespace ddprun::agent::memory {
 
-struct ServerOptions {
+// Where the memory servers of other nodes reach that of this one: any free port of all addresses.
+struct MemoryListener {
+  UniqueFd socket;
+  int port = 0;
+};
+Result<MemoryListener> listen_for_memory_servers();
+
+struct MemoryServerOptions {
   std::string base;         // Exists, with own/ and copies/ in it.
   std::uint64_t bytes = 0;  // What own/ may have, and each copy.
   std::uint64_t rate = 0;   // Bytes a second that are sent, at most; 0: any number.
@@ -27,6 +37,6 @@ struct ServerOptions {
 
 // Until a signal ends it; after kLeaveSignal, of a node that leaves a run which goes on elsewhere,
 // until the last change is copied. Returns an exit status.
-int serve_memory(const ServerOptions& options);
+int serve_memory(const MemoryServerOptions& options);
 
 }  // namespace ddprun::agent::memory

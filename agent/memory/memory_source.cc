@@ -64,7 +64,7 @@ void Source::offer(std::string folder, Snapshot snapshot, OnDone done) {
 }
 
 Result<void> Source::take(const Message& message) {
-  if (const auto* refusal = std::get_if<Refusal>(&message); refusal && done_) {
+  if (const auto* refusal = std::get_if<Denial>(&message); refusal && done_) {
     finish(Failure{Errc::kNotFound, refusal->reason});
     return {};
   }
@@ -77,7 +77,7 @@ Result<void> Source::take(const Message& message) {
     pump();
     return {};
   }
-  const auto* need = std::get_if<Need>(&message);
+  const auto* need = std::get_if<Lacks>(&message);
   if (!need || !done_ || needs_known_) {
     return Failure{Errc::kBadMessage, "sending files: an answer that does not belong here"};
   }
@@ -118,10 +118,12 @@ bool Source::send_next() {
     at_ = want.offset;
     if (!file_ || !is_unchanged(file_.get(), entry)) return skip(), true;
   }
-  const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, entry.bytes - at_));
+  const auto size =
+      static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, entry.bytes - at_));
   Piece piece{want.entry, at_, 0, at_ + size == entry.bytes, read_at(file_.get(), at_, size)};
   // A file that was written in place has another time by now, or another size.
-  const bool whole = piece.bytes.size() == size && (!piece.last || is_unchanged(file_.get(), entry));
+  const bool whole =
+      piece.bytes.size() == size && (!piece.last || is_unchanged(file_.get(), entry));
   if (!whole) return skip(), true;
   piece.checksum = checksum(piece.bytes.data(), size);
   at_ += size;

@@ -23,8 +23,8 @@ class Source {
   // `rate`: bytes a second, at most; 0: as fast as the link takes them.
   Source(boost::asio::io_context& loop, std::shared_ptr<rendezvous::Link> link, std::uint64_t rate);
 
-  // Sends what is in `folder`, a snapshot that stays as it is until `done` is called, from the loop.
-  // One at a time.
+  // Sends what is in `folder`, a snapshot that stays as it is until `done` is called, from the
+  // loop. One at a time.
   void offer(std::string folder, Snapshot snapshot, OnDone done);
   // From the sink. A failure: the link is of no further use, and `done` is not called.
   Result<void> take(const Message& message);

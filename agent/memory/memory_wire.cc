@@ -87,19 +87,17 @@ template <class M, class A>
 concept Is = std::is_same_v<std::remove_const_t<M>, A>;
 
 void fields(auto& a, Is<Open> auto& m) { a(m.run_id), a(m.node), a(m.fetch, kNamesMax); }
-void fields(auto& a, Is<Entry> auto& m) {
-  a(m.path), a(m.bytes), a(m.modified), a(m.keep);
-}
+void fields(auto& a, Is<Entry> auto& m) { a(m.path), a(m.bytes), a(m.modified), a(m.keep); }
 void fields(auto& a, Is<Index> auto& m) { a(m.entries, kEntriesMax), a(m.last); }
 void fields(auto& a, Is<Want> auto& m) { a(m.entry), a(m.offset); }
-void fields(auto& a, Is<Need> auto& m) { a(m.wants, kEntriesMax), a(m.last); }
+void fields(auto& a, Is<Lacks> auto& m) { a(m.wants, kEntriesMax), a(m.last); }
 void fields(auto& a, Is<Piece> auto& m) {
   a(m.entry), a(m.offset), a(m.checksum), a(m.last), a(m.bytes);
 }
 void fields(auto& a, Is<Skip> auto& m) { a(m.entry); }
 void fields(auto&, Is<Ack> auto&) {}
 void fields(auto& a, Is<Committed> auto& m) { a(m.files), a(m.bytes); }
-void fields(auto& a, Is<Refusal> auto& m) { a(m.reason); }
+void fields(auto& a, Is<Denial> auto& m) { a(m.reason); }
 
 bool is_sane(const Open& open) {
   const auto fits = [](const std::string& name) {
@@ -113,7 +111,7 @@ bool is_sane(const Index& index) {
                      [](const Entry& entry) { return is_safe_path(entry.path); });
 }
 bool is_sane(const Piece& piece) { return piece.bytes.size() <= kPieceBytes; }
-bool is_sane(const Refusal& refusal) { return refusal.reason.size() <= kPathBytesMax; }
+bool is_sane(const Denial& refusal) { return refusal.reason.size() <= kPathBytesMax; }
 bool is_sane(const auto&) { return true; }
 
 template <std::size_t kKind = 0>

@@ -6,12 +6,12 @@
 //   opener → other   Open       whose folder it is, and which of the two is the source
 //   source → sink    Index …    all files of a snapshot, in frames of at most kEntriesMax; the last
 //                               says so
-//   sink → source    Need …     which of them it lacks, and from where on
+//   sink → source    Lacks …     which of them it lacks, and from where on
 //   source → sink    Piece …    in that order; or Skip: the file changed meanwhile
 //   sink → source    Ack        per piece, so that the source need not queue more than it may
 //   sink → source    Committed  the snapshot is in place, as a whole
 //
-// A source that is asked for a folder that it does not know answers with Refusal, a sink that has
+// A source that is asked for a folder that it does not know answers with Denial, a sink that has
 // no room, too. After Committed the source may send the next Index on the same link.
 
 #include <cstdint>
@@ -25,8 +25,8 @@
 
 namespace ddprun::agent::memory {
 
-constexpr std::size_t kEntriesMax = 128;          // Of one Index or Need, ...
-constexpr std::size_t kFilesMax = 1'000'000;      // ... and of one snapshot.
+constexpr std::size_t kEntriesMax = 128;      // Of one Index or Lacks, ...
+constexpr std::size_t kFilesMax = 1'000'000;  // ... and of one snapshot.
 constexpr std::size_t kPathBytesMax = 4096;
 constexpr std::size_t kPieceBytes = 512 * 1024;
 constexpr std::size_t kNameBytesMax = 512;
@@ -63,10 +63,10 @@ struct Want {
   bool operator==(const Want&) const = default;
 };
 
-struct Need {
+struct Lacks {
   std::vector<Want> wants;
   bool last = false;
-  bool operator==(const Need&) const = default;
+  bool operator==(const Lacks&) const = default;
 };
 
 struct Piece {
@@ -93,12 +93,12 @@ struct Committed {
   bool operator==(const Committed&) const = default;
 };
 
-struct Refusal {
+struct Denial {
   std::string reason;
-  bool operator==(const Refusal&) const = default;
+  bool operator==(const Denial&) const = default;
 };
 
-using Message = std::variant<Open, Index, Need, Piece, Skip, Ack, Committed, Refusal>;
+using Message = std::variant<Open, Index, Lacks, Piece, Skip, Ack, Committed, Denial>;
 
 std::string encode(const Message& message);
 // Refuses what is not whole, too long, or names a path that is not safe.

@@ -216,9 +216,9 @@ bool Agent::hold(const rendezvous::DaemonMessage& message) {
   if (is_again) return true;
   memory_->send(memory_order_);
   if (options_.reports_for_run) {
-    waiting_.show("fetching the memory folder of the node that is replaced from " +
-                      seat.fill->from.host,
-                  kFillLimit);
+    waiting_.show(
+        "fetching the memory folder of the node that is replaced from " + seat.fill->from.host,
+        kFillLimit);
   }
   memory_timer_.expires_after(kFillLimit);
   memory_timer_.async_wait([this](const boost::system::error_code& ec) {

@@ -87,7 +87,7 @@ struct AgentOptions {
   StallPolicy stalls;    // What to do with workers that are alive but stuck.
   LaunchedJob job;
   AgentFiles files;
-  std::string preload;          // Modules of the fork server, see ForkServer; empty: there is none.
+  std::string preload;  // Modules of the fork server, see ForkServer; empty: there is none.
   MemoryPlace memory;
   StdinChoice stdin_for;
   bool reports_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.

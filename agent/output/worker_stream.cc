@@ -78,11 +78,12 @@ void WorkerStream::show_prompt_later() {
   const std::size_t size = splitter_.unfinished().size();
   if (size == 0) return;
   prompt_timer_.expires_after(kPromptAfter);
-  prompt_timer_.async_wait([this, size, alive = std::weak_ptr(alive_)](boost::system::error_code ec) {
-    if (ec || !alive.lock() || closed() || splitter_.unfinished().size() != size) return;
-    on_progress(splitter_.unfinished());
-    targets_.console->write_out();
-  });
+  prompt_timer_.async_wait(
+      [this, size, alive = std::weak_ptr(alive_)](boost::system::error_code ec) {
+        if (ec || !alive.lock() || closed() || splitter_.unfinished().size() != size) return;
+        on_progress(splitter_.unfinished());
+        targets_.console->write_out();
+      });
 }
 
 WorkerStream::Got WorkerStream::read_once(std::size_t& bytes) {

@@ -12,8 +12,8 @@ namespace ddprun::launcher {
 class ScratchFolder {
  public:
   enum class Use {
-    kFiles,  // Under TMPDIR, or /tmp if that is missing, read-only or full, or in memory.
-    kState,  // Rather under XDG_RUNTIME_DIR, which is not cleaned.
+    kFiles,   // Under TMPDIR, or /tmp if that is missing, read-only or full, or in memory.
+    kState,   // Rather under XDG_RUNTIME_DIR, which is not cleaned.
     kMemory,  // Under /dev/shm, or where place_in() says.
   };
   // `name` and a random number. Creates nothing yet.
@@ -39,13 +39,14 @@ void remove_places(const std::vector<std::string>& places);
 
 // The folders that a run may need.
 struct RunFolders {
-  ScratchFolder state{"ddprun-", ScratchFolder::Use::kState};   // The hosted daemon's journal.
+  ScratchFolder state{"ddprun-", ScratchFolder::Use::kState};  // The hosted daemon's journal.
   // Workers' error files, the agents' sockets, and what these leave at their end.
   ScratchFolder files{"ddprun_", ScratchFolder::Use::kFiles};
   ScratchFolder report{"ddprun_report_", ScratchFolder::Use::kFiles};
   ScratchFolder ranks{"ddprun_ranks_", ScratchFolder::Use::kFiles};  // Sockets of the workers.
 
-  ScratchFolder memory{"ddprun-memory-", ScratchFolder::Use::kMemory};  // The nodes' memory folders.
+  ScratchFolder memory{"ddprun-memory-",
+                       ScratchFolder::Use::kMemory};  // The nodes' memory folders.
 
   std::vector<std::string> places() const;  // Of all folders.
   void remove();

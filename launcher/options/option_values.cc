@@ -336,7 +336,8 @@ Result<agent::StdinChoice> parse_stdin(std::string_view text) {
   if (text == "none") return agent::StdinChoice{};
   if (text == "all") return agent::StdinChoice{.all = true};
   const std::optional<int> rank = number_of<int>(text);
-  if (rank && *rank >= 0 && *rank < kLocalWorkersMax) return agent::StdinChoice{.local_rank = *rank};
+  if (rank && *rank >= 0 && *rank < kLocalWorkersMax)
+    return agent::StdinChoice{.local_rank = *rank};
   return usage("give a local rank, all, or none");
 }
 

@@ -26,9 +26,9 @@ namespace ddprun::launcher {
 // --memory-folder: one per node, which outlives its workers.
 struct MemoryFolder {
   std::uint64_t bytes = 0;
-  bool copies = true;       // Keep a copy on another node, if there is one.
-  std::uint64_t rate = 0;   // Of copying, bytes a second at most; 0: any.
-  std::string at = {};      // Below this folder; empty: /dev/shm.
+  bool copies = true;      // Keep a copy on another node, if there is one.
+  std::uint64_t rate = 0;  // Of copying, bytes a second at most; 0: any.
+  std::string at = {};     // Below this folder; empty: /dev/shm.
   bool operator==(const MemoryFolder&) const = default;
 };
 

@@ -9,7 +9,6 @@
 #include "agent/memory/memory_server.h"
 #include "common/exit_status.h"
 #include "launcher/run/launch.h"
-#include "rendezvous/net/listener.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -36,10 +35,10 @@ Result<void> open_server(NodeMemory& memory, bool copies) {
   memory.server_end.reset(ends[1]);
   memory.place.server_fd = ends[0];
   if (!copies) return {};
-  auto listening = rendezvous::listen_socket("", 0);
+  auto listening = agent::memory::listen_for_memory_servers();
   if (!listening) return listening.error();
-  memory.listening = std::move(*listening);
-  memory.port = rendezvous::local_port(memory.listening.get());
+  memory.listening = std::move(listening->socket);
+  memory.port = listening->port;
   return {};
 }
 
@@ -57,7 +56,8 @@ Result<void> check_memory(const MemoryFolder& wanted, int nodes) {
   if (bytes <= room) return {};
   return Failure{Errc::kBadOption,
                  "--memory-folder: " + place + " has room for " + size_text(room) + ", not for " +
-                     size_text(bytes) + "; give it more (docker run --shm-size=SIZE, or on "
+                     size_text(bytes) +
+                     "; give it more (docker run --shm-size=SIZE, or on "
                      "Kubernetes an emptyDir with medium: Memory at /dev/shm), ask for less, or "
                      "name another tmpfs: --memory-folder SIZE,at=FOLDER"};
 }
@@ -86,13 +86,13 @@ GuardedChild memory_child(const NodeContext& context, const NodeMemory& memory, 
   child.name = "the memory server" + suffix;
   child.body = [&context, &memory, suffix] {
     start_log("ddprun memory" + suffix, context.options);
-    const agent::memory::ServerOptions options{.base = memory.place.base,
-                                               .bytes = memory.place.bytes,
-                                               .rate = context.options.memory_folder->rate,
-                                               .run_id = context.run_id,
-                                               .token = context.token,
-                                               .listening_fd = memory.listening.get(),
-                                               .agent_fd = memory.server_end.get()};
+    const agent::memory::MemoryServerOptions options{.base = memory.place.base,
+                                                     .bytes = memory.place.bytes,
+                                                     .rate = context.options.memory_folder->rate,
+                                                     .run_id = context.run_id,
+                                                     .token = context.token,
+                                                     .listening_fd = memory.listening.get(),
+                                                     .agent_fd = memory.server_end.get()};
     return agent::memory::serve_memory(options);
   };
   return child;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "agent/node/agent.h"
-#include "launcher/plan/launch_plan.h"
 #include "launcher/guard/scratch.h"
+#include "launcher/plan/launch_plan.h"
 
 namespace ddprun::launcher {
 
@@ -21,10 +21,10 @@ struct NodeContext : LaunchPlan {
   std::string ranks_folder = {};   // Where ranks listen; empty: they are not queried.
   std::string preload = {};        // AgentOptions::preload.
   agent::LaunchedJob job = {};
-  std::vector<std::string> places = {};  // Possible places of the run's temporary folders.
+  std::vector<std::string> places = {};         // Possible places of the run's temporary folders.
   std::vector<agent::MemoryPlace> memory = {};  // By local node; empty: there are none.
   std::vector<int> memory_ports = {};           // Of those that are copied.
-  std::string error_folder = {};         // For error files alone; empty: there are none.
+  std::string error_folder = {};                // For error files alone; empty: there are none.
 };
 
 // Whether only error files are written: the user chose no log folder.

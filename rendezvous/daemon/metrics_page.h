@@ -100,7 +100,7 @@ struct Measurement {
   std::map<std::string, SyncTotals> sync;       // By run id.
   std::map<std::string, LedgerTotals> ledgers;  // By run id.
   RefusalCounts refused;  // By the listener, the links and the coordinator together.
-  std::map<std::string, MemoryUse> memory;      // By run id: all folders, and the oldest copy.
+  std::map<std::string, MemoryUse> memory;  // By run id: all folders, and the oldest copy.
   std::size_t connections = 0;
   std::size_t handshakes = 0;
   std::size_t http_connections = 0;

@@ -16,7 +16,7 @@ Time between(TimePoint from, TimePoint until) {
   return std::chrono::duration_cast<Time>(std::max(until, from) - from);
 }
 
-constexpr std::size_t kPlacesMax = 10'000;          // Of one node.
+constexpr std::size_t kPlacesMax = 10'000;  // Of one node.
 
 // Of each kept part the same share becomes lost work.
 void lose(PlaceTimes& place) {

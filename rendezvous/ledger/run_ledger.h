@@ -69,11 +69,11 @@ class RunLedger {
     double cpu = 0;                            // Lately: how many processors it occupied.
   };
   std::map<NodeId, MemoryUse> memory(TimePoint now) const;  // Of nodes that have memory folders.
-  std::vector<Row> rows(TimePoint now) const;  // By rank, node and local rank.
+  std::vector<Row> rows(TimePoint now) const;               // By rank, node and local rank.
   // The furthest of the places, and the fastest: in a run with ranks in step all of them.
   struct Progress {
     std::uint64_t step = 0;
-    double steps_per_s = 0;  // Lately.
+    double steps_per_s = 0;        // Lately.
     std::uint64_t steps_left = 0;  // The most of a place; 0: not reported.
   };
   std::optional<Progress> progress() const;  // Nothing: no step was reported.
@@ -86,8 +86,8 @@ class RunLedger {
  private:
   // How fast a place has been since `from`, or between the two times before.
   struct Pace {
-    std::uint64_t steps = 0;  // By then.
-    TimeParts::Time late{0};  // The same.
+    std::uint64_t steps = 0;    // By then.
+    TimeParts::Time late{0};    // The same.
     std::uint64_t late_by = 0;  // The steps when `late` last grew, or could have.
     double steps_per_s = 0;
     TimeParts::Time late_a_step{0};

@@ -190,15 +190,15 @@ struct PlaceTimes {
 };
 // Of a node's memory folder, and of its copy on another node.
 struct MemoryUse {
-  std::uint64_t used = 0;  // Bytes.
-  std::uint64_t size = 0;  // As --memory-folder allows.
+  std::uint64_t used = 0;                // Bytes.
+  std::uint64_t size = 0;                // As --memory-folder allows.
   std::optional<Milliseconds> copied{};  // How long ago its copy was complete; absent: none is.
   bool operator==(const MemoryUse&) const = default;
 };
 struct NodeTimes {
   std::vector<PlaceTimes> places{};
-  bool wants_account = false;  // The agent wants an Account before the verdict.
-  std::string command{};       // What was typed to start the run; empty: unknown.
+  bool wants_account = false;         // The agent wants an Account before the verdict.
+  std::string command{};              // What was typed to start the run; empty: unknown.
   std::optional<MemoryUse> memory{};  // If it has a memory folder.
   bool operator==(const NodeTimes&) const = default;
 };

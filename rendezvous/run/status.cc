@@ -252,7 +252,8 @@ NodeStatus node_from(const json& object) {
                   .silent = duration(object, "silent_ms")};
   for (const json& rank : list(object, "ranks")) node.ranks.push_back(rank_from(rank));
   if (const auto memory = object.find("memory"); memory != object.end()) {
-    node.memory = MemoryUse{.used = count(*memory, "used_bytes"), .size = count(*memory, "size_bytes")};
+    node.memory =
+        MemoryUse{.used = count(*memory, "used_bytes"), .size = count(*memory, "size_bytes")};
     if (memory->contains("copied_ms")) node.memory->copied = duration(*memory, "copied_ms");
   }
   return node;

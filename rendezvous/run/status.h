@@ -36,8 +36,8 @@ struct NodeStatus {
   int group_rank = -1;  // -1: it has no seat.
   int base_rank = -1;   // Global rank of its local rank 0; -1: it has no seat.
   int local_world_size = 1;
-  Milliseconds silent{0};           // Since its last message.
-  std::vector<RankStatus> ranks{};  // By local rank; only for those that watch.
+  Milliseconds silent{0};             // Since its last message.
+  std::vector<RankStatus> ranks{};    // By local rank; only for those that watch.
   std::optional<MemoryUse> memory{};  // Of its memory folder, if it has one; likewise.
 };
 

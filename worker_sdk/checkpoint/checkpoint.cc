@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/checksum.h"
 #include "common/system/descriptors.h"
 #include "ddprun/objects.h"
-#include "common/checksum.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"
 
 namespace ddprun {

@@ -110,7 +110,8 @@ bool is_complete(const std::string& path) {
 }
 
 void write_manifest(const std::string& path, int rank, const std::string& manifest) {
-  const std::string own = path + "/.manifest-" + std::to_string(rank), whole = path + "/manifest.json";
+  const std::string own = path + "/.manifest-" + std::to_string(rank),
+                    whole = path + "/manifest.json";
   replace_file(own, manifest);
   if (::rename(own.c_str(), whole.c_str()) == 0) return;
   throw Error(ErrorKind::system, {}, "cannot rename " + own + ": " + std::strerror(errno));

@@ -6,10 +6,10 @@
 #include <thread>
 #include <utility>
 
+#include "common/checksum.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/objects.h"
-#include "common/checksum.h"
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"

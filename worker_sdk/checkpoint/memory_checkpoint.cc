@@ -1,5 +1,5 @@
-// Checkpoints in places that hosts do not share: which of them are whole when the files of all hosts
-// are put together, and the way of those that a host lacks.
+// Checkpoints in places that hosts do not share: which of them are whole when the files of all
+// hosts are put together, and the way of those that a host lacks.
 
 #include <algorithm>
 #include <cerrno>
@@ -94,7 +94,8 @@ std::map<Version, std::set<std::string>> files_of(const json& list) {
 }
 
 std::string encode(const Offer& offer) {
-  return json{{"folder", offer.folder}, {"files", to_json(offer.files)}, {"own", to_json(offer.own)}}
+  return json{
+      {"folder", offer.folder}, {"files", to_json(offer.files)}, {"own", to_json(offer.own)}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -223,7 +224,8 @@ class Fetch {
         part = read_part(locals_.at(version_).files.at(file.name), at, bytes);
       }
       part = broadcast_bytes(group_, part, root);
-      if (part.size() != bytes) failure_ = file.name + " cannot be read by rank " + std::to_string(root);
+      if (part.size() != bytes)
+        failure_ = file.name + " cannot be read by rank " + std::to_string(root);
       if (writes) out.write(part.data(), static_cast<std::streamsize>(part.size()));
     }
     if (!writes) return;

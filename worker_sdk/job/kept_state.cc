@@ -11,7 +11,6 @@
 namespace ddprun::elastic {
 namespace {
 
-
 constexpr std::size_t kStatePieceBytes = std::size_t{4} << 20;
 
 // A piece and the checksum behind it, in one array.

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/checksum.h"
 #include "ddprun/elastic/sharded.h"
 #include "ddprun/objects.h"
-#include "common/checksum.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/kept_state.h"
@@ -45,8 +45,7 @@ ShardedState::ShardedState(std::string name, ShardedOptions options)
 std::uint64_t ShardedState::signature(std::uint64_t seed) const {
   const std::uint64_t numbers[] = {options_.count, static_cast<std::uint64_t>(options_.type),
                                    static_cast<std::uint64_t>(options_.shards)};
-  return checksum(numbers, sizeof(numbers),
-                              checksum(name_.data(), name_.size(), seed));
+  return checksum(numbers, sizeof(numbers), checksum(name_.data(), name_.size(), seed));
 }
 
 ShardTraffic ShardedState::stage(ProcessGroup& group, const ShardRound& round) {
@@ -361,7 +360,6 @@ void ShardedState::refuse(ProcessGroup& group, const std::vector<int>& lost, con
 }
 
 namespace {
-
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // Of all streams of a rank,
 constexpr std::size_t kLeastBytes = std::size_t{1} << 16;  // and of each at least.

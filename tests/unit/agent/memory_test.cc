@@ -92,10 +92,16 @@ void copy(const std::string& from, const std::string& scratch, Staging staging) 
 
 TEST_CASE("Memory wire: every message survives the way, and no other bytes do", "[memory]") {
   const std::vector<Message> messages = {
-      Open{"run", "node", {}}, Open{"run", "node", {"old", "older"}},
-      Index{{{"a/b c\n\xff", 7, -3, false}, {"d", 0, 0, true}}, true}, Index{{}, true},
-      Need{{{0, 5}, {9, 0}}, false}, Piece{3, 1 << 20, 99, true, std::string(5, '\0')},
-      Skip{4}, Ack{}, Committed{2, 1ull << 40}, Refusal{"no room"}};
+      Open{"run", "node", {}},
+      Open{"run", "node", {"old", "older"}},
+      Index{{{"a/b c\n\xff", 7, -3, false}, {"d", 0, 0, true}}, true},
+      Index{{}, true},
+      Lacks{{{0, 5}, {9, 0}}, false},
+      Piece{3, 1 << 20, 99, true, std::string(5, '\0')},
+      Skip{4},
+      Ack{},
+      Committed{2, 1ull << 40},
+      Denial{"no room"}};
   for (const Message& message : messages) {
     const std::string body = encode(message);
     REQUIRE(decode(body));
@@ -108,10 +114,10 @@ TEST_CASE("Memory wire: every message survives the way, and no other bytes do", 
 TEST_CASE("Memory wire: paths that lead out of the folder are refused", "[memory]") {
   for (const std::string path : {"a", "a/b", "a..b", "..a", "a/.b"}) CHECK(is_safe_path(path));
   const std::string nul("a\0b", 3);
-  for (const std::string& path : {std::string(), std::string("/a"), std::string("a/"), nul,
-                                  std::string("a//b"), std::string(".."), std::string("a/../b"),
-                                  std::string("."), std::string(256, 'x'),
-                                  std::string(5000, '/')}) {
+  for (const std::string& path :
+       {std::string(), std::string("/a"), std::string("a/"), nul, std::string("a//b"),
+        std::string(".."), std::string("a/../b"), std::string("."), std::string(256, 'x'),
+        std::string(5000, '/')}) {
     INFO(path);
     CHECK_FALSE(is_safe_path(path));
     CHECK_FALSE(decode(encode(Index{{{path, 1, 1, false}}, true})));
@@ -130,7 +136,8 @@ TEST_CASE("Memory wire: seeded bytes", "[memory][fuzz]") {
 
 TEST_CASE("Memory orders: what agent and server exchange survives the way", "[memory]") {
   const rendezvous::MemoryPeer peer{"n", "host", "::1", 7};
-  for (const Order& order : {Order{"me"}, Order{"me", peer}, Order{"me", peer, {{peer, {"a", "b"}}}}}) {
+  for (const Order& order :
+       {Order{"me"}, Order{"me", peer}, Order{"me", peer, {{peer, {"a", "b"}}}}}) {
     REQUIRE(decode_order(encode(order)));
     CHECK(*decode_order(encode(order)) == order);
   }
@@ -153,10 +160,11 @@ TEST_CASE("Memory files: a folder arrives as it was at the snapshot", "[memory]"
   write(from + "/half.tmp", "x");
   fs::create_symlink("/etc/passwd", from + "/link");
   copy(from, here / "snapshot", Staging(to, here / "work"));
-  CHECK(all(to) == std::vector<std::string>{"a:first", "deep/er/with blank\nand line:second", "empty:"});
+  CHECK(all(to) ==
+        std::vector<std::string>{"a:first", "deep/er/with blank\nand line:second", "empty:"});
 
   const auto inode = [](const std::string& path) {
-    struct stat status{};
+    struct stat status {};
     REQUIRE(::stat(path.c_str(), &status) == 0);
     return status.st_ino;
   };
@@ -164,7 +172,8 @@ TEST_CASE("Memory files: a folder arrives as it was at the snapshot", "[memory]"
   fs::remove(from + "/empty");
   write(from + "/b", "third");
   copy(from, here / "snapshot", Staging(to, here / "work"));
-  CHECK(all(to) == std::vector<std::string>{"a:first", "b:third", "deep/er/with blank\nand line:second"});
+  CHECK(all(to) ==
+        std::vector<std::string>{"a:first", "b:third", "deep/er/with blank\nand line:second"});
   CHECK(inode(to + "/a") == before);  // It was not sent again.
 }
 
@@ -204,7 +213,8 @@ TEST_CASE("Memory files: a file that is open for writing leaves the older copy a
   CHECK(all(to) == std::vector<std::string>{"a:ha"});
 }
 
-TEST_CASE("Memory files: a file without permission to write is whole, unless it is locked", "[memory]") {
+TEST_CASE("Memory files: a file without permission to write is whole, unless it is locked",
+          "[memory]") {
   const Folder here;
   const std::string from = here / "own", to = here / "copy";
   write(from + "/a", "whole");

@@ -346,7 +346,7 @@ TEST_CASE("Options: a beginning that several flags have is refused with all of t
   CHECK(error_of("--master=h train") ==
         "option --master is ambiguous: --master-addr or --master-port?");
   CHECK(error_of("--log_ x train").starts_with("option --log_ is ambiguous: --log-dir, --log-l"));
-  CHECK(error_of("--standing train") == "unknown option --standing; see ddprun --help all");
+  CHECK(error_of("--bending train") == "unknown option --bending; see ddprun --help all");
 }
 
 TEST_CASE("Options: of every flag, each beginning is that flag, ambiguous, or another's name",

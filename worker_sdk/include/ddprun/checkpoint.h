@@ -43,9 +43,9 @@ struct CheckpointPlace {
   std::string within = {};
 };
 
-/// The place `name` in this host's memory folder (`ddprun --memory-folder SIZE`), which outlives the
-/// processes of the run and is removed with it. Its checkpoints cost a copy in memory, and survive
-/// all but the loss of a host together with the one that keeps its copy. Throws
+/// The place `name` in this host's memory folder (`ddprun --memory-folder SIZE`), which outlives
+/// the processes of the run and is removed with it. Its checkpoints cost a copy in memory, and
+/// survive all but the loss of a host together with the one that keeps its copy. Throws
 /// Error(bad_environment) if the run has no memory folder; has_memory_folder() tells.
 CheckpointPlace in_memory(const std::string& name = "checkpoints");
 bool has_memory_folder() noexcept;
@@ -74,7 +74,8 @@ class CheckpointWriter {
  public:
   /// Creates `folder` on first use. Keeps a handle of the group.
   CheckpointWriter(ProcessGroup& group, std::string folder, const CheckpointOptions& options = {});
-  CheckpointWriter(ProcessGroup& group, CheckpointPlace place, const CheckpointOptions& options = {});
+  CheckpointWriter(ProcessGroup& group, CheckpointPlace place,
+                   const CheckpointOptions& options = {});
   CheckpointWriter(const CheckpointWriter&) = delete;
   ~CheckpointWriter();  ///< Waits until this rank has written; discards the error.
 
