@@ -51,6 +51,11 @@ if(TARGET ddprun::torch AND NOT DDPRUN_SANITIZE)
   ddprun_program_of_page(from_elastic ${PROJECT_SOURCE_DIR}/docs/from-elastic.md 1)
   ddprun_program_of_page(readme_program ${PROJECT_SOURCE_DIR}/README.md 1)
   ddprun_program_of_page(readme_elastic ${PROJECT_SOURCE_DIR}/README.md 2)
+  ddprun_program_of_page(memory_program ${PROJECT_SOURCE_DIR}/docs/memory.md 1)
+  add_test(NAME memory_program COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun --memory-folder 16M --max-restarts 9
+           --nproc-per-node 2 $<TARGET_FILE:memory_program>)
+  set_tests_properties(memory_program PROPERTIES TIMEOUT ${DDPRUN_TEST_TIMEOUT} LABELS process
+                       ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT};OMP_NUM_THREADS=1")
   foreach(program readme_program readme_elastic)
     add_test(NAME ${program} COMMAND ${PROJECT_BINARY_DIR}/bin/ddprun --nproc-per-node 2 $<TARGET_FILE:${program}>)
   endforeach()

@@ -52,9 +52,13 @@ BLOCKS = {
         "torch_habits_test.py",
     (FROM_DATA_PARALLEL, "sh", "g++ -std=c++20 by_hand.cc $(pkg-config --cflags --libs ddprun) -o by_hand"):
         "test_ranks_that_no_launcher_starts",
+    (README, "python", "checkpoint = ddprun.checkpoint.Memory(every=10)"): "test_readme_and_its_page_show_the_same_lines",
+    (README, "", "ddprun --memory-folder 256M --preload auto --max-restarts 20 --nproc-per-node 2 --chaos 5 train_memory.py --steps 2000"):
+        "test_the_command_lines_of_memory",
     (MEMORY, "python", EVERY): "torch_checkpoint_test.py",
+    (MEMORY, "cpp", EVERY): "memory_program in tests/ddp.cmake",
     (MEMORY, "sh", "ddprun --memory-folder 4G --preload auto --max-restarts 3 --nproc-per-node 4 train_memory.py"):
-        "test_the_command_line_of_memory",
+        "test_the_command_lines_of_memory",
     (MEMORY, "", "$DDPRUN_MEMORY/"): "checkpoint_test.py",
     (OPERATIONS, "", "$ ddprunctl logs job7"): "watch_test.py, MuteAgent",
     (OPERATIONS, "sh", "ddprun-rendezvous --address 0.0.0.0 --token-file /etc/ddprun/token \\"): "test_the_daemons_on_etcd",
@@ -243,12 +247,15 @@ class Blocks(DdprunCase):
 
     # docs/memory.md
 
-    def test_the_command_line_of_memory(self):
-        line = shlex.split(block(MEMORY, "ddprun --memory-folder"))
-        if "--memory-folder" not in self.run_ddprun("--help").out():
-            raise unittest.SkipTest("this ddprun has no --memory-folder")
+    def test_the_command_lines_of_memory(self):
         self.program("train_memory.py", "import os; assert os.path.isdir(os.environ['DDPRUN_MEMORY'])\n")
-        self.run_ddprun(*line[1:])
+        for page in (MEMORY, README):
+            line = block(page, "ddprun --memory-folder").splitlines()[0].replace("4G", "4M").replace("256M", "4M")
+            self.run_ddprun(*shlex.split(line)[1:])
+
+    def test_readme_and_its_page_show_the_same_lines(self):
+        lines = "checkpoint = ddprun.checkpoint.Memory(every=10)"
+        self.assertEqual(block(README, lines), block(MEMORY, lines))
 
     # docs/operations.md
 
