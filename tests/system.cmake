@@ -45,6 +45,7 @@ ddprun_system_test(system_faults failures/fault_campaign.py system)
 # A few of the kills that docs/testing.md reports on.
 ddprun_system_test(system_elastic_campaign failures/elastic_campaign.py system --kills 12 --seed 3)
 # The same of pre-emptions.
+ddprun_system_test(system_memory_campaign failures/memory_campaign.py system --kills 12 --seed 3)
 ddprun_system_test(system_preempt_campaign failures/preempt_campaign.py system --each 1 --seed 5)
 # What elastic runs are judged by.
 ddprun_system_test(sample_count failures/sample_count_test.py unit)

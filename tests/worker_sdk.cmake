@@ -121,7 +121,10 @@ ddprun_test(NAME sharded_job_test
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS process)
 add_dependencies(elastic_job_test elastic_worker)
 add_dependencies(sharded_job_test elastic_worker)
-# What failures/elastic_campaign.py starts.
+# What failures/memory_campaign.py and failures/elastic_campaign.py start.
+add_executable(memory_worker process/worker_sdk/memory_worker.cc)
+target_link_libraries(memory_worker PRIVATE ddprun::worker_sdk ddprun_flags)
+set_target_properties(memory_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 add_executable(campaign_worker process/worker_sdk/campaign_worker.cc)
 target_link_libraries(campaign_worker PRIVATE ddprun::worker_sdk ddprun_flags)
 set_target_properties(campaign_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

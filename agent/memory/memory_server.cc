@@ -44,7 +44,8 @@ constexpr auto kSettle = 20ms;         // From a change to the snapshot that has
 constexpr auto kSilenceMax = 30s;      // Of a peer that owes an answer.
 constexpr auto kFillSilenceMax = 10s;  // The workers of a whole node wait for it.
 constexpr auto kProgressEvery = 1s;
-constexpr auto kRetry = 1s;
+constexpr Milliseconds kRetryFirst{50};  // Doubled each time, up to:
+constexpr Milliseconds kRetryMax{1000};
 constexpr auto kLeaveLimit = 1500ms;  // The launcher waits for two seconds.
 constexpr std::size_t kLinksMax = 1024;
 
@@ -256,7 +257,8 @@ class MemoryServer {
                    "; it is tried again");
       report({.kind = Report::Kind::kNotCopied, .why = to_string(why)});
     }
-    retry_.expires_after(kRetry);
+    retry_.expires_after(retry_after_);
+    retry_after_ = std::min(2 * retry_after_, kRetryMax);
     retry_.async_wait([this](const boost::system::error_code& ec) {
       if (!ec) connect();
     });
@@ -285,6 +287,7 @@ class MemoryServer {
     remove_tree(std::exchange(peer->snapshot, {}));
     if (!committed) return drop(peer, committed.error());
     complained_ = false;
+    retry_after_ = kRetryFirst;
     const auto ms = duration_cast<std::chrono::milliseconds>(Clock::now() - began);
     log::debug("copied " + std::to_string(committed->files) + " files, " +
                memory_text(committed->bytes) + ", in " + std::to_string(ms.count()) + " ms");
@@ -592,6 +595,7 @@ class MemoryServer {
   bool settled_ = false;  // ... kSettle ago.
   boost::asio::steady_timer settle_;
   boost::asio::steady_timer retry_;
+  Milliseconds retry_after_ = kRetryFirst;
   boost::asio::signal_set leave_signal_;
   boost::asio::steady_timer leave_limit_;
   bool leaves_ = false;
