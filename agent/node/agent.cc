@@ -458,6 +458,7 @@ bool contains(const std::vector<int>& signals, int signal) {
 Result<void> Agent::hold_signals() {
   std::vector<int> handled = options_.signals;
   handled.insert(handled.end(), kAlwaysForwarded.begin(), kAlwaysForwarded.end());
+  handled.push_back(passed_on_signal());
   auto held = SentSignals::hold(handled);
   if (!held) return held.error();
   sent_ = std::move(*held);

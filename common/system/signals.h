@@ -24,6 +24,14 @@ struct SentSignal {
   int sender = 0;  // Its process; 0: the kernel, or a process that this one cannot name.
 };
 
+// The signal by which a launcher passes another one on to its agents, as the value that goes with
+// it. A real-time one: of two SIGUSR1 that wait for a process the kernel keeps the first, and with it
+// the sender, so that one from the batch system would hide that of the launcher.
+inline int passed_on_signal() {
+  constexpr int kAboveThoseOfLibraries = 5;
+  return SIGRTMIN + kAboveThoseOfLibraries;
+}
+
 class SentSignals {
  public:
   static Result<SentSignals> hold(const std::vector<int>& signals) {
@@ -44,6 +52,10 @@ class SentSignals {
   SentSignal next() const {
     signalfd_siginfo info{};
     if (::read(fd_.get(), &info, sizeof info) != sizeof info) return {};
+    const bool passed_on = static_cast<int>(info.ssi_signo) == passed_on_signal();
+    if (passed_on && info.ssi_code == SI_QUEUE && info.ssi_int > 0 && info.ssi_int < SIGRTMIN) {
+      return {info.ssi_int, static_cast<int>(info.ssi_pid)};
+    }
     return {static_cast<int>(info.ssi_signo), static_cast<int>(info.ssi_pid)};
   }
 

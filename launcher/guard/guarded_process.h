@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "common/system/child.h"
 #include "common/system/descriptors.h"
+#include "common/system/signals.h"
 #include "launcher/guard/guardian.h"
 #include "launcher/guard/guardian_policy.h"
 
@@ -81,7 +82,9 @@ class GuardianSignals {
       if (!stays_ignored(signal)) ::sigaddset(&handled, signal);
     }
     chld_before_ = ::signal(SIGCHLD, SIG_DFL);  // Ignored, it would hide how children end.
-    ::sigprocmask(SIG_BLOCK, &handled, &before_);
+    sigset_t blocked = handled;
+    ::sigaddset(&blocked, passed_on_signal());  // For agents, which inherit this.
+    ::sigprocmask(SIG_BLOCK, &blocked, &before_);
     pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
     fd_ = UniqueFd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) refused_ = refused_call("receiving signals", "signalfd", "Linux 2.6.27");
@@ -116,9 +119,15 @@ struct Child {
   bool is_agent() const { return plan->kind == GuardedChild::Kind::kAgent; }
 };
 
+// SIGTSTP and SIGCONT stop and continue a process by themselves.
 inline void signal_agents(const std::vector<Child>& children, int signal) {
+  const bool may_queue = signal != SIGTSTP && signal != SIGCONT;
   for (const Child& child : children) {
-    if (child.is_agent() && child.process) ::kill(child.process->pid, signal);
+    if (!child.is_agent() || !child.process) continue;
+    const pid_t pid = child.process->pid;
+    const bool queues = may_queue && child.plan->knows_senders;
+    if (queues && ::sigqueue(pid, passed_on_signal(), {.sival_int = signal}) == 0) continue;
+    ::kill(pid, signal);  // Or too many signals are queued for this user.
   }
 }
 

@@ -47,6 +47,8 @@ struct GuardedChild {
   // The body handles signals itself: those that we handle stay blocked until it does, and none is
   // lost.
   bool takes_signals = false;
+  // It reads them by SentSignals, and gets those that we pass on as passed_on_signal().
+  bool knows_senders = false;
 
   // Or a program. argv[0] is a path; `environment` is complete ("NAME=value" each); of our
   // descriptors it gets 0, 1, 2 and `inherited_fds`, under their numbers.

@@ -136,7 +136,7 @@ std::string make_job_cgroup(const std::string& path) {
 GuardedChild agent_child(const NodeContext& context, int index) {
   GuardedChild node;
   node.name = agent_name(context, index);
-  node.takes_signals = true;
+  node.takes_signals = node.knows_senders = true;
   node.body = [&context, index] {
     const bool several = context.plan.local_nodes > 1;
     start_log(several ? "ddprun node " + std::to_string(index) : "ddprun", context.options);

@@ -250,6 +250,25 @@ class Signals(DdprunCase):
                 self.finish(nodes[1 - which], 143)
                 self.assertRegex(nodes[1 - which].err(), "left: interrupted by SIGTERM")
 
+    def test_a_notice_is_not_lost_if_the_batch_system_has_sent_it_to_the_agent_too(self):
+        """The agent has not read the one when the other comes, as on a busy machine."""
+        job = self.start("--standalone", "--preempt-signal", "SIGUSR1", *shell(env_to() + "trap 'exit 0' TERM; " + WAIT))
+        self.wait_for_workers(1, jobs=[job])
+        agent = job.agents()[0].pid
+        os.kill(agent, signal.SIGSTOP)
+        os.kill(agent, signal.SIGUSR1)
+        job.signal(signal.SIGUSR1)
+
+
+        def both_wait():
+            with open(f"/proc/{agent}/status", encoding="ascii") as f:
+                waiting = int(re.search(r"ShdPnd:\t(\w+)", f.read())[1], 16)
+            return waiting >> signal.SIGUSR1 - 1 & 1 and waiting >> signal.SIGRTMIN + 5 - 1 & 1
+
+        wait_until(both_wait, job.text)
+        os.kill(agent, signal.SIGCONT)
+        self.finish(job, 75)
+
     def test_usr1_is_passed_on_to_the_workers(self):
         gate = self.gate()
         script = "trap 'echo checkpoint' USR1; " + env_to() + "while [ -p \"$D/gate\" ]; do sleep 0.05; done"
