@@ -121,6 +121,7 @@ class Memory:
         self._drainer: ThreadPoolExecutor | None = None
         self._drained: Future[None] | None = None
         self._warned: set[str] = set()
+        self._other_layout = ""
         self._next = 0
         self._called = 0.0
         self._steps: deque[float] = deque(maxlen=64)
@@ -157,6 +158,8 @@ class Memory:
             needed = [ranks.rank] if self._sharded else list(range(key[1]))
             found = self._read(key, needed, places, [offer.get(key, {}) for offer in offers])
             if found is None:
+                for other in filter(None, ranks.gather(self._other_layout)):
+                    raise BadArgument(f"{other}: give the same to load it")
                 continue
             pieces, kinds = found
             restore(Stored(pieces), state)
@@ -248,7 +251,8 @@ class Memory:
             if not piece.belongs(key[0], index, key[1]):
                 raise Corrupt(f"{path} is another piece than its name")
             if piece.description["sharded"] != self._sharded:
-                raise Corrupt(f"{path} was saved with sharded={not self._sharded}")
+                self._other_layout = f"step {key[0].step} was saved with sharded={not self._sharded}"
+                return None
             piece.verify()
         except (OSError, Corrupt, ValueError, LookupError, TypeError) as error:
             say(str(error))

@@ -28,7 +28,6 @@ from concurrent.futures import Future
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import StorageReader, StorageWriter
 from torch.futures import Future as TorchFuture
 
 from .._errors import BadArgument, Corrupt
@@ -41,6 +40,7 @@ _VERSION = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)
 if _VERSION < (2, 3):
     raise ImportError(f"ddprun.checkpoint.dcp needs torch 2.3 or newer, not {torch.__version__}")
 
+from torch.distributed.checkpoint import StorageReader, StorageWriter  # noqa: E402
 from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType  # noqa: E402
 from torch.distributed.checkpoint.storage import WriteResult  # noqa: E402
 
