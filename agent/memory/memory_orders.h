@@ -27,6 +27,7 @@ struct Report {
   enum class Kind {
     kStarted,    // And wants the last Order.
     kUsed,       // `used` has changed.
+    kChanged,    // There is something that the copy lacks; until the next kCopied.
     kFilling,    // More has arrived.
     kFilled,     // `files` with `bytes` have arrived.
     kNotFilled,  // `why`.

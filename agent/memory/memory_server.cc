@@ -43,6 +43,7 @@ constexpr int kNice = 10;
 constexpr auto kSettle = 20ms;         // From a change to the snapshot that has it.
 constexpr auto kSilenceMax = 30s;      // Of a peer that owes an answer.
 constexpr auto kFillSilenceMax = 10s;  // The workers of a whole node wait for it.
+constexpr auto kComplainAfter = 5s;
 constexpr auto kProgressEvery = 1s;
 constexpr Milliseconds kRetryFirst{50};  // Doubled each time, up to:
 constexpr Milliseconds kRetryMax{1000};
@@ -148,7 +149,7 @@ class MemoryServer {
     node_ = order.node;
     const bool moved = order.copy_to != copy_to_;
     copy_to_ = order.copy_to;
-    connecting_.reset();
+    if (moved) connecting_.reset(), failing_since_.reset();
     if (moved && out_) drop(out_, {Errc::kNotFound, "the node's copies go elsewhere now"});
     if (order.fill && !fill_) fill(*order.fill);
     connect();
@@ -198,6 +199,7 @@ class MemoryServer {
 
   void changed() {
     if (std::exchange(dirty_, true)) return;
+    report({.kind = Report::Kind::kChanged});
     settle_.expires_after(kSettle);
     settle_.async_wait([this](const boost::system::error_code& ec) {
       if (!ec) settled_ = true, copy();
@@ -248,13 +250,16 @@ class MemoryServer {
     copy();
   }
 
+  // A node that is lost, or a server that begins again, is no news before it lasts.
   void failed(const Failure& why) {
-    if (std::exchange(complained_, true)) {
-      log::debug(to_string(why));
-    } else {
+    const TimePoint now = Clock::now();
+    if (!failing_since_) failing_since_ = now;
+    log::debug(to_string(why));
+    if (now - *failing_since_ >= kComplainAfter && !std::exchange(complained_, true)) {
       const std::string other = copy_to_ ? copy_to_->host : "another node";
-      log::warning("the memory folder is not copied to " + other + ": " + to_string(why) +
-                   "; it is tried again");
+      log::warning("the memory folder has not been copied to " + other + " for " +
+                   took_text(duration_cast<std::chrono::microseconds>(now - *failing_since_)) +
+                   ": " + to_string(why) + "; it is tried again");
       report({.kind = Report::Kind::kNotCopied, .why = to_string(why)});
     }
     retry_.expires_after(retry_after_);
@@ -287,11 +292,13 @@ class MemoryServer {
     remove_tree(std::exchange(peer->snapshot, {}));
     if (!committed) return drop(peer, committed.error());
     complained_ = false;
+    failing_since_.reset();
     retry_after_ = kRetryFirst;
     const auto ms = duration_cast<std::chrono::milliseconds>(Clock::now() - began);
     log::debug("copied " + std::to_string(committed->files) + " files, " +
                memory_text(committed->bytes) + ", in " + std::to_string(ms.count()) + " ms");
     report({Report::Kind::kCopied, "", committed->files, committed->bytes, used_});
+    if (dirty_) report({.kind = Report::Kind::kChanged});  // Since that copy began.
     copy();
     end_if_copied();
   }
@@ -583,7 +590,8 @@ class MemoryServer {
   std::optional<rendezvous::MemoryPeer> copy_to_;
   std::shared_ptr<void> connecting_;
   std::shared_ptr<Peer> out_;  // To copy_to_.
-  bool complained_ = false;    // That this fails.
+  std::optional<TimePoint> failing_since_;
+  bool complained_ = false;  // That it fails.
 
   std::optional<rendezvous::MemoryFill> fill_;
   std::shared_ptr<void> fill_connecting_;

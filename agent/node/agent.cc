@@ -240,7 +240,8 @@ void Agent::take_report(const memory::Report& report) {
   using Kind = memory::Report::Kind;
   if (report.kind == Kind::kStarted && !memory_order_.node.empty()) memory_->send(memory_order_);
   if (report.kind == Kind::kUsed || report.kind == Kind::kCopied) memory_used_ = report.used;
-  if (report.kind == Kind::kCopied) memory_copied_ = Clock::now();
+  if (report.kind == Kind::kChanged && !memory_changed_) memory_changed_ = Clock::now();
+  if (report.kind == Kind::kCopied) memory_copied_ = true, memory_changed_.reset();
   if (report.kind == Kind::kFilled || report.kind == Kind::kNotFilled) release();
   if (report.kind == Kind::kFilling && held_seat_) {
     memory_timer_.expires_after(kFillLimit);
@@ -253,8 +254,9 @@ void Agent::take_report(const memory::Report& report) {
 std::optional<rendezvous::MemoryUse> Agent::memory_use() const {
   if (options_.memory.base.empty()) return std::nullopt;
   rendezvous::MemoryUse use{.used = memory_used_, .size = options_.memory.bytes};
+  const TimePoint now = Clock::now();
   if (memory_copied_) {
-    use.copied = std::chrono::duration_cast<Milliseconds>(Clock::now() - *memory_copied_);
+    use.behind = std::chrono::duration_cast<Milliseconds>(now - memory_changed_.value_or(now));
   }
   return use;
 }

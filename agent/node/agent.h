@@ -299,7 +299,8 @@ class Agent {
   std::optional<rendezvous::Assign> held_seat_;
   boost::asio::steady_timer memory_timer_;
   std::uint64_t memory_used_ = 0;
-  std::optional<TimePoint> memory_copied_;
+  bool memory_copied_ = false;               // There is a copy ...
+  std::optional<TimePoint> memory_changed_;  // ... which lacks what has changed since then.
   ParentWatch launcher_;
   Chaos chaos_;
   bool ending_ = false;

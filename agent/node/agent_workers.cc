@@ -182,7 +182,7 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   spec.local_rank = local_rank;
   spec.limits = options_.worker_limits;
   spec.keeps_stdin = options_.stdin_for.has(local_rank);
-  if (spec.keeps_stdin) context.extra.emplace_back("DDPRUN_STDIN=1");  // For a fork server.
+  context.extra.emplace_back(spec.keeps_stdin ? "DDPRUN_STDIN=1" : "DDPRUN_STDIN=0");
   const auto place = static_cast<std::size_t>(local_rank);
   const auto& processors = options_.placement.processors;
   if (place < processors.size()) spec.processors = processors[place];

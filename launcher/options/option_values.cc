@@ -342,27 +342,29 @@ Result<agent::StdinChoice> parse_stdin(std::string_view text) {
 }
 
 Result<MemoryFolder> parse_memory_folder(std::string_view text) {
-  const Failure failure = usage(
-      "give a size such as 512M or 4G, and after commas any of copies=off, rate=SIZE (a second), "
-      "at=FOLDER");
+  constexpr const char* kSizes = "a whole number and K, M, G or T, such as 512M; at least 4K";
   const std::vector<std::string_view> parts = split(text, ',');
-  MemoryFolder folder;
   const auto size = size_of(parts.empty() ? text : parts.front());
-  if (!size) return failure;
-  folder.bytes = *size;
+  if (!size) return usage(std::string("give a size first: ") + kSizes);
+  MemoryFolder folder{.bytes = *size};
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const std::size_t equals = std::min(parts[i].find('='), parts[i].size());
     const std::string_view name = parts[i].substr(0, equals);
     const std::string_view value = parts[i].substr(std::min(equals + 1, parts[i].size()));
-    const auto rate = name == "rate" ? size_of(value) : std::nullopt;
-    if (rate) {
+    const auto rate = size_of(value);
+    if (name == "rate" && rate) {
       folder.rate = *rate;
+    } else if (name == "rate") {
+      return usage(std::string("give rate as the bytes of a second: ") + kSizes);
     } else if (name == "copies" && (value == "on" || value == "off")) {
       folder.copies = value == "on";
     } else if (name == "at" && value.starts_with('/')) {
       folder.at = value;
+    } else if (name == "at") {
+      return usage("give at a folder's whole path, from / on");
     } else {
-      return failure;
+      return usage("'" + std::string(parts[i]) +
+                   "' is none of copies=on, copies=off, rate=SIZE and at=FOLDER");
     }
   }
   return folder;

@@ -113,6 +113,9 @@ std::map<std::string, Column> given_to_workers(const LaunchPlan& run,
     if (option.flag == "--signals-to-handle") context.signals_to_handle = *option.value;
   }
   for (int i = 0; i < run.local_world_size; ++i) {
+    const bool is_first = run.plan.local_nodes == 1 || node.value_or(0) == 0;
+    const bool has_stdin = is_first && run.options.stdin_for.has(i);
+    context.extra = {has_stdin ? "DDPRUN_STDIN=1" : "DDPRUN_STDIN=0"};
     for (const std::string& entry :
          worker_environment(facts_of(run, node.value_or(0), i), context, parent)) {
       if (std::find(parent.begin(), parent.end(), entry) != parent.end()) continue;

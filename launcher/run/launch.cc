@@ -311,6 +311,11 @@ Result<int> launch(Options options, const Environment& environment,
   offer_nccl_profiler(environment);
   watch_python(context, environment);
   if (const auto ready = check_files(context.options); !ready) return ready.error();
+  if (const int rank = context.options.stdin_for.local_rank; rank >= context.local_world_size) {
+    return Failure{Errc::kBadOption, "--stdin " + std::to_string(rank) +
+                                         ": the local ranks are 0 to " +
+                                         std::to_string(context.local_world_size - 1)};
+  }
   if (const auto& memory = context.options.memory_folder) {
     const auto fits = check_memory(*memory, context.plan.local_nodes);
     if (!fits) return fits.error();

@@ -1,13 +1,19 @@
 #include "launcher/run/memory.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 
 #include <cstdint>
 
+#include "agent/memory/memory_files.h"
 #include "agent/memory/memory_server.h"
 #include "common/exit_status.h"
+#include "common/system/log.h"
 #include "launcher/run/launch.h"
 
 namespace ddprun::launcher {
@@ -51,6 +57,11 @@ Result<void> check_memory(const MemoryFolder& wanted, int nodes) {
     const Failure failure = errno_failure("--memory-folder: looking at " + place);
     return Failure{Errc::kBadOption, to_string(failure)};
   }
+  struct statfs kind;
+  if (::statfs(place.c_str(), &kind) == 0 && kind.f_type != TMPFS_MAGIC &&
+      kind.f_type != RAMFS_MAGIC) {
+    log::warning("--memory-folder: " + place + " is not in memory: its files are on a disk");
+  }
   const std::uint64_t room = std::uint64_t{there.f_bavail} * there.f_frsize;
   const std::uint64_t bytes = wanted.bytes * static_cast<std::uint64_t>(nodes);
   if (bytes <= room) return {};
@@ -62,9 +73,41 @@ Result<void> check_memory(const MemoryFolder& wanted, int nodes) {
                      "name another tmpfs: --memory-folder SIZE,at=FOLDER"};
 }
 
+namespace {
+
+constexpr const char* kLock = "/lock";
+
+// Of runs all of whose processes were killed at once: none holds the lock of its folder any more.
+void remove_leftovers(const std::string& folder) {
+  const std::size_t slash = folder.rfind('/');
+  const std::string base = folder.substr(0, slash);
+  const std::string prefix = folder.substr(slash + 1, folder.rfind('-') - slash);
+  for (const std::string& name : agent::memory::names_in(base)) {
+    const std::string other = base + "/" + name;
+    if (!name.starts_with(prefix) || other == folder) continue;
+    const UniqueFd lock(::open((other + kLock).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    log::info("removed the memory folder of a run that was killed: " + other);
+    remove_places({other});
+  }
+}
+
+// Held by all forks of this process.
+Result<UniqueFd> lock_folder(const std::string& folder) {
+  UniqueFd lock(::open((folder + kLock).c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0600));
+  if (lock && ::flock(lock.get(), LOCK_SH) == 0) return lock;
+  return errno_failure("locking the memory folder " + folder);
+}
+
+}  // namespace
+
 Result<std::vector<NodeMemory>> make_memory(const NodeContext& context, const std::string& folder) {
   std::vector<NodeMemory> nodes(static_cast<std::size_t>(context.plan.local_nodes));
   const MemoryFolder& wanted = *context.options.memory_folder;
+  auto lock = lock_folder(folder);
+  if (!lock) return lock.error();
+  nodes.front().lock = std::move(*lock);
+  remove_leftovers(folder);
   const bool copies = wanted.copies && context.plan.mode != RendezvousPlan::Mode::kStandalone;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     nodes[i].place.base = folder + "/node" + std::to_string(i);

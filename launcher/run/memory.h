@@ -17,6 +17,7 @@ struct NodeMemory {
   int port = 0;  // Where its memory server listens for others; 0: there are no copies.
   UniqueFd listening = {};
   UniqueFd agent_end = {}, server_end = {};
+  UniqueFd lock = {};  // Of the folder of all nodes here, which the first has.
 };
 
 // Makes them in `folder`, which is empty. Fails where there is not enough memory.

@@ -427,12 +427,14 @@ class Screen {
   std::string cpu(double processors) const {
     return processors > 0 ? std::to_string(std::lround(100 * processors)) + " %" : none();
   }
-  std::string memory(std::uint64_t bytes) const {
-    return bytes == 0 ? none() : memory_text(bytes);
-  }
-  // ", keeps 1.2 GB of 4 GB, copied 400 ms ago": of the memory folder.
+  std::string memory(std::uint64_t bytes) const { return bytes == 0 ? none() : memory_text(bytes); }
+  // ", keeps 1.2 GB of 4 GB, copied" or ", copy 12 s behind": of the memory folder.
   std::string folder_text(const rendezvous::MemoryUse& use) const {
-    const std::string copied = use.copied ? ", copied " + took_text(*use.copied) + " ago" : "";
+    constexpr auto kBehindMin = Milliseconds(1'000);
+    const bool is_behind = use.behind && *use.behind >= kBehindMin;
+    const std::string copied = is_behind    ? ", copy " + took_text(*use.behind) + " behind"
+                               : use.behind ? ", copied"
+                                            : "";
     return ", keeps " + memory_text(use.used) + " of " + memory_text(use.size) + copied;
   }
   std::string none() const { return style_.pick("–", "-"); }

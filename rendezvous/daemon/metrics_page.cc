@@ -301,11 +301,12 @@ void write_memory(Writer& out, const std::map<std::string, MemoryUse>& memory) {
   if (memory.empty()) return;
   auto used = out.gauges("ddprun_memory_folder_bytes", "What the run's memory folders take.");
   for (const auto& [run, use] : memory) used.add({{"run", run}}, number(use.used));
-  auto copied = out.gauges("ddprun_memory_copy_age_seconds",
-                           "Since the oldest of the copies of these folders was complete.");
+  auto behind =
+      out.gauges("ddprun_memory_copy_behind_seconds",
+                 "How long the worst of the copies of these folders has lacked something.");
   for (const auto& [run, use] : memory) {
-    if (!use.copied) continue;
-    copied.add({{"run", run}}, std::chrono::duration<double>(*use.copied).count());
+    if (!use.behind) continue;
+    behind.add({{"run", run}}, std::chrono::duration<double>(*use.behind).count());
   }
 }
 

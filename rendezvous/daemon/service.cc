@@ -114,7 +114,7 @@ std::string Operations::metrics() const {
     for (const auto& [node, use] : ledger.memory(Clock::now())) {
       MemoryUse& all = measured.memory[run_id];
       all.used += use.used;
-      all.copied = std::max(all.copied, use.copied);  // No copy is less than any.
+      all.behind = std::max(all.behind, use.behind);  // No copy is less than any.
     }
   }
   measured.refused = measured.counters.refused;

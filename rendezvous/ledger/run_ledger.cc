@@ -100,8 +100,8 @@ std::map<NodeId, MemoryUse> RunLedger::memory(TimePoint now) const {
   for (const auto& [node, here] : nodes_) {
     if (!here.memory || here.lost) continue;
     MemoryUse& use = all[node] = *here.memory;
-    if (use.copied) {
-      *use.copied += std::chrono::duration_cast<Milliseconds>(now - here.reported);
+    if (use.behind && *use.behind > Milliseconds(0)) {
+      *use.behind += std::chrono::duration_cast<Milliseconds>(now - here.reported);
     }
   }
   return all;

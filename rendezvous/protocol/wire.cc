@@ -36,7 +36,7 @@ void fields(auto&& a, Is<PlaceTimes> auto& m) {
   a.added("steps_left", m.steps_left), a.added("ran_us", m.ran), a.added("resident", m.resident);
 }
 void fields(auto&& a, Is<MemoryUse> auto& m) {
-  a("used", m.used), a("size", m.size), a("copied_ms", m.copied);
+  a("used", m.used), a("size", m.size), a("behind_ms", m.behind);
 }
 void fields(auto&& a, Is<NodeTimes> auto& m) {
   a("places", m.places), a("memory", m.memory);

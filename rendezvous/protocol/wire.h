@@ -190,9 +190,10 @@ struct PlaceTimes {
 };
 // Of a node's memory folder, and of its copy on another node.
 struct MemoryUse {
-  std::uint64_t used = 0;                // Bytes.
-  std::uint64_t size = 0;                // As --memory-folder allows.
-  std::optional<Milliseconds> copied{};  // How long ago its copy was complete; absent: none is.
+  std::uint64_t used = 0;  // Bytes.
+  std::uint64_t size = 0;  // As --memory-folder allows.
+  // Since when its copy lacks something; 0: it lacks nothing; absent: there is no copy.
+  std::optional<Milliseconds> behind{};
   bool operator==(const MemoryUse&) const = default;
 };
 struct NodeTimes {

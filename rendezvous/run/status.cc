@@ -43,8 +43,8 @@ json to_json(const NodeStatus& node) {
                  {"silent_ms", node.silent.count()}};
   if (node.memory) {
     object["memory"] = {{"used_bytes", node.memory->used}, {"size_bytes", node.memory->size}};
-    const auto& copied = node.memory->copied;
-    if (copied) object["memory"]["copied_ms"] = copied->count();
+    const auto& behind = node.memory->behind;
+    if (behind) object["memory"]["behind_ms"] = behind->count();
   }
   for (const RankStatus& rank : node.ranks) object["ranks"].push_back(to_json(rank));
   return object;
@@ -254,7 +254,7 @@ NodeStatus node_from(const json& object) {
   if (const auto memory = object.find("memory"); memory != object.end()) {
     node.memory =
         MemoryUse{.used = count(*memory, "used_bytes"), .size = count(*memory, "size_bytes")};
-    if (memory->contains("copied_ms")) node.memory->copied = duration(*memory, "copied_ms");
+    if (memory->contains("behind_ms")) node.memory->behind = duration(*memory, "behind_ms");
   }
   return node;
 }

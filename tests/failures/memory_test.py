@@ -2,6 +2,7 @@
 
 import glob
 import os
+import shutil
 import signal
 import time
 
@@ -136,6 +137,37 @@ class Memory(DdprunCase):
             os.kill(pid, signal.SIGKILL)
         self.assert_gone()
 
+    def test_what_is_left_if_all_are_killed_at_once_is_removed_by_the_next_run(self):
+        job = self.node("1", "--nproc-per-node", "1")
+        wait_until(lambda: job.out().count("up") == 1, job.text)
+        for process in sorted(job.processes(), key=lambda p: p.pid, reverse=True):
+            os.kill(process.pid, signal.SIGSTOP)
+        for process in job.processes():
+            os.kill(process.pid, signal.SIGKILL)
+        job.wait()
+        wait_until(lambda: not job.processes(), lambda: str(job.processes()))
+        (left,) = os.listdir(self.memory)
+        other = self.node("1", program="echo up", env={"DDPRUN_TOKEN": "other"})
+        self.assertEqual(other.wait(), 0, other.text())
+        self.assertIn(f"removed the memory folder of a run that was killed: {self.memory}/{left}", other.err())
+        self.assert_gone()
+        for folder in self.folders_left():  # Nobody was left to remove these.
+            shutil.rmtree(folder)
+        for cgroup in self.cgroup.left():
+            for folder, _, _ in os.walk(cgroup, topdown=False):
+                os.rmdir(folder)
+
+    def test_a_run_that_goes_on_keeps_its_folder_when_another_begins(self):
+        job = self.node("1", "--nproc-per-node", "1")
+        wait_until(lambda: job.out().count("up") == 1, job.text)
+        other = self.node("1", program="echo up")
+        self.assertEqual(other.wait(), 0, other.text())
+        (own,) = self.folders("own")
+        self.assertEqual(list(below(own)), ["rank-0"])
+        self.go()
+        self.assertEqual(job.wait(), 0, job.text())
+        self.assert_gone()
+
     def test_a_folder_that_is_too_full_is_said_to_be(self):
         endpoint = f"127.0.0.1:{free_port()}"
         program = 'head -c 200000 /dev/zero > "$DDPRUN_MEMORY/big"; echo up; while [ ! -e "$D/go" ]; do sleep 0.02; done'
@@ -146,7 +178,8 @@ class Memory(DdprunCase):
         self.assertEqual([n.wait() for n in nodes], [0, 0])
 
     def test_wrong_sizes_and_places_are_refused_before_anything_is_started(self):
-        for value, said in [("4", "give a size such as 512M"), ("1G,copies=maybe", "give a size"),
+        for value, said in [("4", "give a size first: a whole number and K, M, G or T"), ("1G,copies=maybe", "'copies=maybe' is none of copies=on"),
+                            ("1G,at=here", "give at a folder's whole path"), ("1G,rate=fast", "give rate as the bytes of a second"),
                             ("900T", r"/dev/shm has room for \d+ MiB, not for \d+ MiB; give it more"),
                             ("1M,at=/nowhere", "looking at /nowhere: No such file")]:
             with self.subTest(value=value):
