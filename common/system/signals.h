@@ -25,8 +25,8 @@ struct SentSignal {
 };
 
 // The signal by which a launcher passes another one on to its agents, as the value that goes with
-// it. A real-time one: of two SIGUSR1 that wait for a process the kernel keeps the first, and with it
-// the sender, so that one from the batch system would hide that of the launcher.
+// it. A real-time one: of two SIGUSR1 that wait for a process the kernel keeps the first, and with
+// it the sender, so that one from the batch system would hide that of the launcher.
 inline int passed_on_signal() {
   constexpr int kAboveThoseOfLibraries = 5;
   return SIGRTMIN + kAboveThoseOfLibraries;

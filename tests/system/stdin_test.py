@@ -17,7 +17,8 @@ class Stdin(DdprunCase):
     def read_by(self, *argv, text="hello\n", program=None):
         done = subprocess.run([DDPRUN, *argv, *(program or READ)], input=text, capture_output=True, text=True, timeout=PATIENCE,
                               env={**clean_environment(), "TMPDIR": self.temporary, "XDG_STATE_HOME": self.path("state"),
-                                   "XDG_CACHE_HOME": self.path("cache")}, check=False)
+                                   "XDG_CACHE_HOME": self.path("cache"),
+                                   "PYTHON_EXEC": os.path.realpath(sys.executable)}, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return sorted(line.split("]:", 1)[1] for line in done.stdout.splitlines())
 
@@ -49,6 +50,11 @@ class Stdin(DdprunCase):
             f.write("import os, sys\nprint(os.environ['LOCAL_RANK'], 'read', repr(sys.stdin.readline()), 'json' in sys.modules)\n")
         self.assertEqual(self.read_by("--nproc-per-node", "2", "--preload", "json", "--stdin", "1", program=[script]),
                          ["0 read '' True", "1 read 'hello\\n' True"])
+
+    def test_a_local_rank_that_there_is_not_is_refused(self):
+        job = self.start("--nproc-per-node", "2", "--stdin", "2", *READ)
+        self.assertEqual(job.wait(), 2, job.text())
+        self.assertIn("--stdin 2: the local ranks are 0 to 1", job.err())
 
     def test_what_is_no_choice_is_refused(self):
         for wrong in ("-1", "some", "1,2", "99999999"):

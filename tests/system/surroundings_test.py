@@ -257,7 +257,7 @@ class Folders(DdprunCase):
         if os.geteuid() != 0:
             self.skipTest("a mount namespace needs root")
         bare = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev && exec "$@"', "sh"]
-        job = self.start_program([*bare, DDPRUN, "true"], cwd="/")
+        job = self.start_program([*bare, DDPRUN, "--stdin", "none", "true"], cwd="/")
         self.finish(job, 127)
         self.assertIn("/dev/null", job.err())
         self.assertNotIn("check its path", job.err())

@@ -1,11 +1,11 @@
 // A plain worker whose ranks save their shares in the memory folder every few steps, for
-// tests/failures/memory_campaign.py. Its state after a step is a function of the step alone, so that
-// what it restores can be checked to the last bit, with any number of ranks.
+// tests/failures/memory_campaign.py. Its state after a step is a function of the step alone, so
+// that what it restores can be checked to the last bit, with any number of ranks.
 //
 //   LOG        a file to which rank 0 appends "restored STEP" and "saved STEP"
 //   STEPS, EVERY, STEP_MS, SIZE   steps in all, between two checkpoints, their time, elements
 
-#include <unistd.h>
+#include <poll.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -63,11 +63,12 @@ int main() {
   for (; step < number("STEPS");) {
     advance(state, step);
     group.barrier();
-    ::usleep(static_cast<useconds_t>(1000 * number("STEP_MS")));
+    ::poll(nullptr, 0, number("STEP_MS"));
     if (++step % number("EVERY") != 0) continue;
     const auto mine = ddprun::even_piece(group, "state", ddprun::buffer(state.data(), size));
     writer.save_async(step, {&mine, 1});
-    if (saving >= 0) note(rank, "saved", static_cast<std::uint64_t>(saving));  // All have written it.
+    if (saving >= 0)
+      note(rank, "saved", static_cast<std::uint64_t>(saving));  // All have written it.
     saving = step;
   }
   writer.wait();
