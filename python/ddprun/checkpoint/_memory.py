@@ -251,7 +251,9 @@ class Memory:
             if not piece.belongs(key[0], index, key[1]):
                 raise Corrupt(f"{path} is another piece than its name")
             if piece.description["sharded"] != self._sharded:
-                self._other_layout = f"step {key[0].step} was saved with sharded={not self._sharded}"
+                self._other_layout = (
+                    f"step {key[0].step} was saved with sharded={not self._sharded}"
+                )
                 return None
             piece.verify()
         except (OSError, Corrupt, ValueError, LookupError, TypeError) as error:
