@@ -92,10 +92,13 @@ void remove_leftovers(const std::string& folder) {
   }
 }
 
-// Held by all forks of this process.
+// Held by all forks of this process. It gets its name once it is locked, so that no other run can
+// take the folder for a leftover before.
 Result<UniqueFd> lock_folder(const std::string& folder) {
-  UniqueFd lock(::open((folder + kLock).c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0600));
-  if (lock && ::flock(lock.get(), LOCK_SH) == 0) return lock;
+  const std::string hidden = folder + "/.lock", name = folder + kLock;
+  UniqueFd lock(::open(hidden.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0600));
+  const bool locked = lock && ::flock(lock.get(), LOCK_SH) == 0;
+  if (locked && ::rename(hidden.c_str(), name.c_str()) == 0) return lock;
   return errno_failure("locking the memory folder " + folder);
 }
 
