@@ -23,7 +23,7 @@ from ddprun.checkpoint import Memory
 
 HAS_TORCH = subprocess.run([sys.executable, "-W", "ignore", "-c", "import torch.distributed"], capture_output=True,
                            check=False).returncode == 0
-KILLS = int(os.environ.get("DDPRUN_TEST_KILLS", "100"))
+KILLS = int(os.environ.get("DDPRUN_TEST_KILLS", "40"))
 
 # Imports torch once, and forks the ranks. When one has failed, the others would wait for it.
 FORK = """
