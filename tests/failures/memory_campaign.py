@@ -66,7 +66,7 @@ class Campaign:
 
     def start_node(self, node):
         argv = [DDPRUN, "--nnodes", str(NODES), "--nproc-per-node", "2", "--max-restarts", "1000000", "--memory-folder",
-                f"64M,at={self.memory}", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "campaign",
+                f"16M,at={self.memory}", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "campaign",
                 "--rdzv-conf", "is_host=0,last_call_timeout=0.3,join_timeout=300", WORKER]
         self.nodes[node] = self.job(argv, LOG=self.log, STEPS="1000000", EVERY=str(EVERY), STEP_MS="5", SIZE="20000",
                                     DDPRUN_HOST=f"host-{node}", DDPRUN_SOCKET_IFNAME="lo")
