@@ -41,7 +41,7 @@ class Memory(DdprunCase):
         super().setUp()
         self.memory = os.path.join("/dev/shm", f"ddprun-memory-test-{os.getpid()}-{time.monotonic_ns()}")
         os.mkdir(self.memory)
-        self.addCleanup(lambda: os.path.isdir(self.memory) and os.rmdir(self.memory))  # Nothing may be left in it.
+        self.addCleanup(shutil.rmtree, self.memory, ignore_errors=True)
 
     def node(self, nnodes, *argv, endpoint=None, is_host=0, size="16M", env=None, program=WORKER):
         more = ["--nnodes", nnodes, "--rdzv-endpoint", endpoint,
