@@ -21,14 +21,16 @@ constexpr std::string_view kPrefix = "checkpoint-";
   throw Error(ErrorKind::corrupt, {}, "checkpoint " + path + ": " + text);
 }
 
-// "checkpoint-000007-step-12" has 7; 0: not a checkpoint.
-std::uint64_t number_in(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return 0;
+// "checkpoint-000007-step-12" has number 7 and step 12; number 0: not a checkpoint.
+FoundCheckpoint found_in(const std::string& folder, const std::string& name) {
+  if (!name.starts_with(kPrefix)) return {};
+  constexpr std::string_view kStep = "-step-";
   const char* end = name.data() + name.size();
-  std::uint64_t number = 0;
-  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, number);
-  if (error != std::errc() || !std::string_view(rest, end).starts_with("-step-")) return 0;
-  return number;
+  FoundCheckpoint found{.path = folder + "/" + name};
+  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, found.number);
+  if (error != std::errc() || !std::string_view(rest, end).starts_with(kStep)) return {};
+  std::from_chars(rest + kStep.size(), end, found.step);
+  return found;
 }
 
 std::vector<int> ranks_without_file(const std::string& path, const Manifest& manifest) {
@@ -49,8 +51,8 @@ std::vector<FoundCheckpoint> checkpoints_in(const std::string& folder) {
   std::vector<FoundCheckpoint> found;
   const Listing listing = names_in(folder);
   for (const std::string& name : listing.names) {
-    const std::uint64_t number = number_in(name);
-    if (number > 0) found.push_back({number, folder + "/" + name});
+    FoundCheckpoint one = found_in(folder, name);
+    if (one.number > 0) found.push_back(std::move(one));
   }
   if (listing.error != 0 && listing.error != ENOENT) {
     throw Error(ErrorKind::system, {},
@@ -59,6 +61,11 @@ std::vector<FoundCheckpoint> checkpoints_in(const std::string& folder) {
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.number > b.number; });
   return found;
+}
+
+std::int64_t step_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return found_in(path.substr(0, slash), path.substr(slash + 1)).step;
 }
 
 std::string checkpoint_name(std::uint64_t number, std::int64_t step) {

@@ -12,11 +12,15 @@ namespace ddprun::worker_sdk {
 
 struct FoundCheckpoint {
   std::uint64_t number = 0;
+  std::int64_t step = 0;
   std::string path;
 };
 
 // Newest first; torn ones too. None if the folder is not there. Throws Error(system).
 std::vector<FoundCheckpoint> checkpoints_in(const std::string& folder);
+
+// Of the checkpoint at `path`, as its name has it.
+std::int64_t step_of(const std::string& path);
 
 std::string checkpoint_name(std::uint64_t number, std::int64_t step);
 

@@ -29,7 +29,8 @@ constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
 // One version of one checkpoint. Versions differ if a run wrote a number again after it had lost
 // what it had written before.
 struct Version {
-  std::string name;
+  std::uint64_t number = 0;
+  std::int64_t step = 0;
   std::uint64_t manifest = 0;  // Its checksum.
   auto operator<=>(const Version&) const = default;
 };
@@ -37,7 +38,6 @@ struct Version {
 // What this rank finds of it: the manifest, and where each file is.
 struct Local {
   std::string text;
-  Manifest manifest;
   std::map<std::string, std::string> files;
 };
 using Locals = std::map<Version, Local>;
@@ -46,13 +46,12 @@ void look_in(const std::string& folder, Locals& found) {
   for (const auto& checkpoint : worker_sdk::checkpoints_in(folder)) {
     const auto text = read_file(checkpoint.path + "/manifest.json");
     if (!text) continue;
-    auto manifest = worker_sdk::decode_manifest(*text);
+    const auto manifest = worker_sdk::decode_manifest(*text);
     if (!std::holds_alternative<Manifest>(manifest)) continue;
-    const std::string name = checkpoint.path.substr(checkpoint.path.rfind('/') + 1);
-    Local& local = found[{name, checksum(text->data(), text->size())}];
+    const std::uint64_t sum = checksum(text->data(), text->size());
+    Local& local = found[{checkpoint.number, checkpoint.step, sum}];
     local.text = *text;
-    local.manifest = std::get<Manifest>(std::move(manifest));
-    for (const ManifestFile& file : local.manifest.files) {
+    for (const ManifestFile& file : std::get<Manifest>(manifest).files) {
       const std::string path = checkpoint.path + "/" + file.name;
       if (worker_sdk::file_bytes(path) == file.bytes) local.files.try_emplace(file.name, path);
     }
@@ -63,7 +62,7 @@ void look_in(const std::string& folder, Locals& found) {
 Locals look(const CheckpointPlace& place) {
   Locals found;
   look_in(place.folder, found);
-  if (place.shared || place.copies.empty()) return found;
+  if (place.copies.empty()) return found;
   for (const std::string& host : worker_sdk::names_in(place.copies).names) {
     look_in(place.copies + "/" + host + "/" + place.within, found);
   }
@@ -80,7 +79,7 @@ struct Offer {
 json to_json(const std::map<Version, std::set<std::string>>& files) {
   json list = json::array();
   for (const auto& [version, names] : files) {
-    list.push_back({version.name, version.manifest, names});
+    list.push_back({version.number, version.step, version.manifest, names});
   }
   return list;
 }
@@ -88,7 +87,7 @@ json to_json(const std::map<Version, std::set<std::string>>& files) {
 std::map<Version, std::set<std::string>> files_of(const json& list) {
   std::map<Version, std::set<std::string>> files;
   for (const json& item : list) {
-    files[{item.at(0), item.at(1)}] = item.at(2).get<std::set<std::string>>();
+    files[{item.at(0), item.at(1), item.at(2)}] = item.at(3).get<std::set<std::string>>();
   }
   return files;
 }
@@ -185,7 +184,9 @@ class Fetch {
     return failure_;
   }
 
-  std::string path() const { return place_.folder + "/" + version_.name; }
+  std::string path() const {
+    return place_.folder + "/" + worker_sdk::checkpoint_name(version_.number, version_.step);
+  }
 
  private:
   bool lacks(const Offer& offer, const std::string& name) const {
@@ -283,15 +284,13 @@ std::optional<std::string> latest_checkpoint(ProcessGroup& group,
       const auto path = latest_checkpoint(group, places[i].folder);
       if (!path) continue;
       one.path = *path;
-      const std::string step = broadcast_bytes(
-          group, group.rank() == 0 ? std::to_string(worker_sdk::read_manifest(*path).step) : "");
-      one.step = std::stoll(step);
+      one.step = worker_sdk::step_of(*path);
     } else {
       one.locals = look(places[i]);
       one.offers = exchange(group, offer_of(places[i], one.locals, group));
       one.version = newest(group, one.offers, one.locals);
       if (!one.version) continue;
-      one.step = std::get<Manifest>(worker_sdk::decode_manifest(one.version->second)).step;
+      one.step = one.version->first.step;
     }
     if (!best || one.step > best->step) best = std::move(one);
   }

@@ -558,6 +558,19 @@ TEST_CASE("Checkpoint in memory: two stay beside the newest, or as many as are w
   CHECK(one.latest(4) == 5);
 }
 
+TEST_CASE(
+    "Checkpoint in memory: the newest is that of the highest number, however many digits it has") {
+  const Hosts hosts;
+  hosts.save({7});
+  for (const std::string host : {"a", "b"}) {
+    const std::string folder = hosts.directory / (host + "/own/model/checkpoint-");
+    fs::rename(folder + "000001-step-7", folder + "999999-step-7");
+  }
+  hosts.save({8});
+  CHECK(fs::exists(hosts.directory / "a/own/model/checkpoint-1000000-step-8"));
+  CHECK(hosts.latest(4) == 8);
+}
+
 TEST_CASE("Checkpoint in memory: the highest step of memory and disk is taken") {
   const Hosts hosts;
   const std::string disk = hosts.directory / "disk";
