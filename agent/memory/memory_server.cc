@@ -152,6 +152,7 @@ class MemoryServer {
     if (moved) connecting_.reset(), failing_since_.reset();
     if (moved && out_) drop(out_, {Errc::kNotFound, "the node's copies go elsewhere now"});
     if (order.fill && !fill_) fill(*order.fill);
+    if (!order.fill && fill_) give_up_fill();
     connect();
   }
 
@@ -559,6 +560,13 @@ class MemoryServer {
     peer->link->close();
     report({Report::Kind::kFilled, "", committed.files, committed.bytes, committed.bytes});
     end_fill();
+  }
+
+  // The agent waits no longer: its workers may write into the folder, which is not to be exchanged.
+  void give_up_fill() {
+    const Failure why{Errc::kPeerSilent, "it took too long, or the round has ended"};
+    fill_connecting_.reset();
+    filling_ ? drop(filling_, why) : not_filled(why);
   }
 
   void not_filled(const Failure& why) {

@@ -107,8 +107,9 @@ bool is_sane(const Open& open) {
          std::all_of(open.fetch.begin(), open.fetch.end(), fits);
 }
 bool is_sane(const Index& index) {
-  return std::all_of(index.entries.begin(), index.entries.end(),
-                     [](const Entry& entry) { return is_safe_path(entry.path); });
+  return std::all_of(index.entries.begin(), index.entries.end(), [](const Entry& entry) {
+    return entry.bytes <= kFileBytesMax && is_safe_path(entry.path);
+  });
 }
 bool is_sane(const Piece& piece) { return piece.bytes.size() <= kPieceBytes; }
 bool is_sane(const Denial& refusal) { return refusal.reason.size() <= kPathBytesMax; }

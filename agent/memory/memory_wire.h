@@ -28,6 +28,7 @@ namespace ddprun::agent::memory {
 constexpr std::size_t kEntriesMax = 128;      // Of one Index or Lacks, ...
 constexpr std::size_t kFilesMax = 1'000'000;  // ... and of one snapshot.
 constexpr std::size_t kPathBytesMax = 4096;
+constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 43;  // So that their sum fits.
 constexpr std::size_t kPieceBytes = 512 * 1024;
 constexpr std::size_t kNameBytesMax = 512;
 constexpr std::size_t kNamesMax = 16;

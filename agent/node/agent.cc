@@ -220,11 +220,15 @@ bool Agent::hold(const rendezvous::DaemonMessage& message) {
         "fetching the memory folder of the node that is replaced from " + seat.fill->from.host,
         kFillLimit);
   }
+  limit_fill();
+  return true;
+}
+
+void Agent::limit_fill() {
   memory_timer_.expires_after(kFillLimit);
   memory_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (!ec) release();
   });
-  return true;
 }
 
 void Agent::release() {
@@ -232,6 +236,7 @@ void Agent::release() {
   memory_order_.fill.reset();
   const auto seat = std::exchange(held_seat_, std::nullopt);
   if (!seat) return;
+  memory_->send(memory_order_);  // The workers start: a fill that still goes on ends.
   waiting_.done();
   dispatch(Received{*seat});
 }
@@ -243,12 +248,7 @@ void Agent::take_report(const memory::Report& report) {
   if (report.kind == Kind::kChanged && !memory_changed_) memory_changed_ = Clock::now();
   if (report.kind == Kind::kCopied) memory_copied_ = true, memory_changed_.reset();
   if (report.kind == Kind::kFilled || report.kind == Kind::kNotFilled) release();
-  if (report.kind == Kind::kFilling && held_seat_) {
-    memory_timer_.expires_after(kFillLimit);
-    memory_timer_.async_wait([this](const boost::system::error_code& ec) {
-      if (!ec) release();
-    });
-  }
+  if (report.kind == Kind::kFilling && held_seat_) limit_fill();
 }
 
 std::optional<rendezvous::MemoryUse> Agent::memory_use() const {

@@ -140,6 +140,7 @@ class Agent {
   // agent.cc: the process that copies this node's memory folder.
   void open_memory();
   bool hold(const rendezvous::DaemonMessage& message);
+  void limit_fill();
   void release();
   void take_report(const memory::Report& report);
   std::optional<rendezvous::MemoryUse> memory_use() const;
@@ -293,8 +294,8 @@ class Agent {
   bool reported_cold_ = false;  // Why workers are not forks.
   SentSignals sent_;
   boost::asio::posix::stream_descriptor signals_;  // Readable while sent_ has one.
-  std::unique_ptr<memory::MemoryLink> memory_;  // Null: the folder is not copied, or there is none.
-  memory::Order memory_order_;                  // The last.
+  std::unique_ptr<memory::MemoryLink> memory_;     // Null: there is no memory folder.
+  memory::Order memory_order_;                     // The last.
   // The seat of a node that replaces another, while its memory folder is filled.
   std::optional<rendezvous::Assign> held_seat_;
   boost::asio::steady_timer memory_timer_;

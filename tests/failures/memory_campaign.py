@@ -9,14 +9,14 @@ its copy on another one. A node that is lost is replaced. Checked:
 
   * every state that is restored is that of its step, which each rank computes by itself;
   * after the death of workers the step is at least that of the last checkpoint that all ranks had written;
-  * after the death of a node, whose last files may not have been copied, it is at most three checkpoints older;
+  * after the death of a node it is at least that of the last one that had been written and copied;
   * nothing is left in memory when the run has ended.
 
-One node is lost at a time, and the next only when the one before has been replaced and copied, and not while a memory server
-begins again: a node is not lost together with the only copy of its files.
+A node is lost only when the newest checkpoint is copied, so that it is never lost together with the only copy of its files.
 """
 import argparse
 import collections
+import glob
 import os
 import random
 import shutil
@@ -32,7 +32,6 @@ from ddprun_case import BIN, DDPRUN, Job, free_port, wait_until
 WORKER = os.path.join(os.path.dirname(BIN), "tests", "memory_worker")
 NODES, EVERY = 3, 20
 OPERATIONS = {"worker": 8, "workers": 3, "server": 2, "agent": 1.5, "launcher": 1.5}
-SERVER_BACK = 3.0  # Seconds after which a memory server has been started again, and has copied what was new.
 PATIENCE = 90.0
 
 
@@ -49,7 +48,6 @@ class Campaign:
             os.mkdir(os.path.join(self.folder, name))
         self.log, self.port, self.begun = os.path.join(self.folder, "log"), free_port(), time.monotonic()
         open(self.log, "w", encoding="ascii").close()
-        self.served_at = 0.0  # When a memory server was killed.
         self.jobs, self.nodes, self.story, self.done = [], {}, [], collections.Counter()
 
     def tell(self, what):
@@ -87,8 +85,14 @@ class Campaign:
         except AssertionError as late:
             raise Wrong(f"{late}\n{self.texts()}") from late
 
-    def last(self, kind, since=0):
-        return next((value for what, value in reversed(self.events()[since:]) if what == kind), None)
+    def last(self, *kinds, since=0):
+        return next((value for what, value in reversed(self.events()[since:]) if what in kinds), None)
+
+    def copied(self):
+        """The step of the newest checkpoint, if all ranks' files are in copies; else None."""
+        step = self.last("saved")
+        files = glob.glob(f"{self.memory}/*/node0/copies/*/checkpoints/checkpoint-*-step-{step}/rank-*.bin")
+        return step if len({os.path.basename(path) for path in files}) == 2 * NODES else None
 
     # What can be killed: a list of (process ids, the node that is lost with them).
 
@@ -116,10 +120,9 @@ class Campaign:
 
     def step(self):
         kind = self.random.choices(list(OPERATIONS), list(OPERATIONS.values()))[0]
-        if kind in ("agent", "launcher"):
-            time.sleep(max(0, self.served_at + SERVER_BACK - time.monotonic()))
         self.wait(lambda: all(len(self.workers(node)) == 2 for node in self.nodes), "all workers to be there")
-        safe, seen = self.last("saved") or 0, len(self.events())
+        safe = self.wait(self.copied, "a checkpoint and its copies") if kind in ("agent", "launcher") else self.last("saved", "restored")
+        seen = len(self.events())
         pids, lost = getattr(self, "do_" + kind)()
         self.tell(f"kill {kind} {pids}" + (f", which loses node {lost}" if lost is not None else ""))
         for pid in pids:
@@ -129,22 +132,15 @@ class Campaign:
                 continue
         self.done[kind] += 1
         if kind == "server":
-            self.served_at = time.monotonic()
             return time.sleep(self.random.uniform(0, 0.5))
         if lost is not None:
             self.nodes[lost].wait(PATIENCE)
             time.sleep(self.random.uniform(0, 0.3))
             self.start_node(lost)
-        restored = self.wait(lambda: self.last("restored", seen) is not None and self.last("restored", seen) + 1, "all to go on") - 1
-        least = safe - (3 * EVERY if lost is not None else 0)
-        if restored < least:
-            raise Wrong(f"step {restored} was restored, and {safe} had been saved\n{self.texts()}")
-        begun = len(self.events())
-        if lost is not None:
-            self.wait(lambda: len([1 for what, _ in self.events()[begun:] if what == "saved"]) >= 4, "four checkpoints")
-            time.sleep(0.3)  # For their copies.
-        else:
-            time.sleep(self.random.uniform(0, 0.4))
+        restored = self.wait(lambda: [r for r in [self.last("restored", since=seen)] if r is not None], "all to go on")[0]
+        if restored < safe:
+            raise Wrong(f"step {restored} was restored, and {safe} was safe\n{self.texts()}")
+        time.sleep(self.random.uniform(0, 0.4))
 
     def run(self):
         self.job([os.path.join(BIN, "ddprun-rendezvous"), "--port", str(self.port), "--state-dir", os.path.join(self.folder, "state")])

@@ -122,6 +122,8 @@ TEST_CASE("Memory wire: paths that lead out of the folder are refused", "[memory
     CHECK_FALSE(is_safe_path(path));
     CHECK_FALSE(decode(encode(Index{{{path, 1, 1, false}}, true})));
   }
+  CHECK(decode(encode(Index{{{"a", kFileBytesMax, 1, false}}, true})));
+  CHECK_FALSE(decode(encode(Index{{{"a", kFileBytesMax + 1, 1, false}}, true})));
   CHECK(folder_name("../node/0.ab") == "_._node_0.ab");
 }
 
