@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""What a checkpoint costs in the memory that outlives the processes, beside torch.save, PyTorch's DCP and other libraries.
+"""What a checkpoint costs in memory that outlives the processes, beside torch.save, DCP and others.
 
     bench/memory.py [--build build/dev] [--rounds 5] [--size 1000] [--ranks 4] [--only copy ddprun torch.save-disk ...]
     bench/memory.py --death [--rounds 5]
 
-Without --death: SIZE MB of state that all ranks have, as with DDP, on two played nodes of this machine. "stall" is how long the loop
-of the slowest rank stands still, "safe" until all of it is where it should be. "copy" is a plain copy of a rank's part in memory. The
-libraries nvidia-resiliency-ext and dlrover take part where PYTHON_EXEC has them. The disk is that of --disk, a folder.
+Without --death: SIZE MB of state that all ranks have, as with DDP, on two played nodes of this
+machine. "stall" is how long the loop of the slowest rank stands still, "safe" until all of it is
+where it should be. "copy" is a plain copy of a rank's part in memory. The libraries
+nvidia-resiliency-ext and dlrover take part where PYTHON_EXEC has them. The disk is that of --disk, a
+folder.
 
-With --death: 4 ranks of DDP, 25 MB of model and AdamW, a checkpoint each 10 steps of 50 ms; the last rank is killed. From the death
-until the slowest rank has done a step again, and how many steps were done twice: ddprun --preload with ddprun.checkpoint beside
-torchrun with torch.save on the disk. The first run of ddprun, from which --preload learns, is not counted.
+With --death: 4 ranks of DDP, 25 MB of model and AdamW, a checkpoint each 10 steps of 50 ms; the
+last rank is killed. From the death until the slowest rank has done a step again, and how many
+steps were done twice: ddprun --preload with ddprun.checkpoint beside torchrun with torch.save on
+the disk. The first run of ddprun, from which --preload learns, is not counted.
 """
 
 import argparse

@@ -24,7 +24,7 @@ needs_elastic = unittest.skipUnless(os.path.exists(ELASTIC), "elastic was not bu
 
 needs_freezer = unittest.skipUnless(os.access(FREEZER, os.W_OK), f"Slurm's proctrack/cgroup needs {FREEZER}")
 
-# Counts its steps in a file, one every 50 ms, and continues where it was told to end.
+# Counts a step every 50 ms. SIGTERM makes it save the number; the next start continues from there.
 COUNTS = """
 step=$(cat "$D/step.$RANK" 2>/dev/null || echo 0)
 trap 'echo $step > "$D/step.$RANK"; exit 0' TERM

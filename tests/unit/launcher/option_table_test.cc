@@ -62,7 +62,7 @@ std::string valid_value(const Option& option) {
   return "";
 }
 
-// How a run was told of the option, if it was.
+// The value that was parsed for the option, "(not given)", or the error.
 std::string given(const Result<ParseOutcome>& outcome, const Option& option) {
   if (!outcome) return outcome.error().context;
   for (const GivenOption& one : std::get<Options>(*outcome).given) {

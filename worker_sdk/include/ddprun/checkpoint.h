@@ -46,7 +46,7 @@ struct CheckpointPlace {
 /// The place `name` in this host's memory folder (`ddprun --memory-folder SIZE`), which outlives
 /// the processes of the run and is removed with it. Its checkpoints cost a copy in memory, and
 /// survive all but the loss of a host together with the one that keeps its copy. Throws
-/// Error(bad_environment) if the run has no memory folder; has_memory_folder() tells.
+/// Error(bad_environment) if the run has no memory folder; check with has_memory_folder().
 CheckpointPlace in_memory(const std::string& name = "checkpoints");
 bool has_memory_folder() noexcept;
 
