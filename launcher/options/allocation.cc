@@ -1,36 +1,18 @@
 #include "launcher/options/allocation.h"
 
-#include <charconv>
-
-#include "launcher/options/hosts.h"
+#include "common/scheduler/host_list.h"
+#include "common/scheduler/slurm_step.h"
 #include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {
 
-// Below Linux's ephemeral ports, so that no other program uses them by chance. A job and step
-// always gets the same port, and its neighbours on the same host get others.
-constexpr int kPortsFirst = 29'400;
-constexpr int kPorts = 3'200;
-constexpr int kStepsApart = 16;
-// Further ports, tried if the first is taken all the same: by a service, or by a job with a number
-// that differs by 200. Prime, so that neighbours in one sequence are not neighbours in another.
-constexpr int kMorePorts = 3;
-constexpr int kPortStride = 577;
+static_assert(kNodesMax == scheduler::kListedHostsMax);
 
 constexpr int kNumberMax = 2'147'483'647;
 
-// Slurm's numbers for steps without tasks: salloc's interactive shell, the batch script, processes
-// that an administrator adopts. A program in there has to start a step of tasks by srun.
-constexpr std::int64_t kSpecialStepFirst = 4'294'967'290;
-
 bool in_task_step(const Environment& environment) {
-  const std::string step = value_of(environment, "SLURM_STEP_ID");
-  if (step.empty()) return false;
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), number);
-  const bool special = error == std::errc() && end == step.data() + step.size();
-  return !special || number < kSpecialStepFirst;
+  return scheduler::is_task_step(value_of(environment, "SLURM_STEP_ID"));
 }
 
 // Reads variables of one scheduler; remembers the first that is not what it must be.
@@ -78,19 +60,6 @@ void want_one_a_node(Variables& variables, int here, const std::string& starter,
       "its own: --standalone");
 }
 
-// The largest number in a list such as "2(x3),1".
-int most_tasks(std::string_view text) {
-  int most = 0;
-  while (!text.empty()) {
-    const std::size_t comma = text.find(',');
-    const std::string_view part = text.substr(0, comma);
-    const Result<int> tasks = parse_integer(part.substr(0, part.find('(')), 1, kNumberMax);
-    if (tasks) most = std::max(most, *tasks);
-    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
-  }
-  return most;
-}
-
 Result<Allocation> read_slurm(const Environment& environment) {
   Variables variables(environment, "Slurm");
   Allocation found{.scheduler = "Slurm", .first_node_hosts = true};
@@ -98,19 +67,19 @@ Result<Allocation> read_slurm(const Environment& environment) {
   found.node_rank = variables.number("SLURM_NODEID", 0, found.nodes - 1);
   const int job = variables.number("SLURM_JOB_ID", 1, kNumberMax);
   const int step = variables.number("SLURM_STEP_ID", 0, kNumberMax);
-  const int tasks = most_tasks(variables.text("SLURM_STEP_TASKS_PER_NODE"));
+  const int tasks = scheduler::most_tasks(variables.text("SLURM_STEP_TASKS_PER_NODE"));
   want_one_a_node(variables, tasks, "srun", "srun --ntasks-per-node=1");
   const std::string list = variables.text("SLURM_STEP_NODELIST");
   if (variables.failure()) return *variables.failure();
-  auto hosts = expand_host_list(list);
+  auto hosts = scheduler::expand_host_list(list);
   if (!hosts) return usage("SLURM_STEP_NODELIST: " + hosts.error().context);
   found.hosts = std::move(*hosts);
-  const std::int64_t place = std::int64_t{job} * kStepsApart + step;
-  const auto port = [place](int i) {
-    return static_cast<std::uint16_t>(kPortsFirst + (place + i * kPortStride) % kPorts);
-  };
-  found.endpoint = Endpoint{found.hosts.front(), port(0)};
-  for (int i = 1; i <= kMorePorts; ++i) found.more_ports.push_back(port(i));
+  const std::uint64_t place =
+      scheduler::place_of_step(static_cast<std::uint64_t>(job), static_cast<std::uint64_t>(step));
+  found.endpoint = Endpoint{found.hosts.front(), scheduler::meeting_port(place, 0)};
+  for (int i = 1; i < scheduler::kMeetingPorts; ++i) {
+    found.more_ports.push_back(scheduler::meeting_port(place, i));
+  }
   found.run_id = "slurm-" + std::to_string(job) + "." + std::to_string(step);
   if (const auto again = environment.find("SLURM_RESTART_COUNT"); again != environment.end()) {
     found.run_id += "-r" + again->second.substr(0, 10);  // The job was requeued: another run.

@@ -12,16 +12,6 @@
 
 namespace ddprun::launcher {
 
-// Slurm's way to write many host names: "gpu[01-03,7],login" -> gpu01 gpu02 gpu03 gpu7 login. Pure.
-// Called by allocation.cc.
-inline constexpr std::size_t kHostListBytesMax = 131'072;  // The longest possible variable.
-inline constexpr std::size_t kHostNameBytesMax = 255;
-
-// All names, in the order of the list, which is that of Slurm's node numbers. Several brackets in
-// one name count like the digits of a number, the last one fastest. A failure names the mistake and
-// its place.
-Result<std::vector<std::string>> expand_host_list(std::string_view text);
-
 // "a,b:4,[::1]:2,alice@c": names or addresses, each with the number of its workers behind a colon.
 Result<std::vector<HostEntry>> parse_hosts(std::string_view text);
 

@@ -1,11 +1,11 @@
-#include "launcher/options/hosts.h"
+#include "common/scheduler/host_list.h"
 
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "tests/fuzz/agent/host_list_fuzz.h"
+#include "tests/fuzz/common/host_list_fuzz.h"
 
-namespace ddprun::launcher {
+namespace ddprun::scheduler {
 namespace {
 
 std::string expanded(std::string_view text) {
@@ -68,4 +68,4 @@ TEST_CASE("Host list: damaged ones break no promise", "[fuzz]") {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun::scheduler
