@@ -163,10 +163,11 @@ def init(
     """Meet the other ranks of the job and return the group of all.
 
     Without arguments the ranks are read from the environment that ddprun or torchrun gives its
-    workers; without a launcher the program is alone, rank 0 of 1. `init_method` is env://,
-    file:///path or tcp://host:port, the latter two with `rank` and `world_size`; `backend` is auto,
-    shm, gloo, cpu or nccl; `host` is a name for this machine instead of its own, which lets one
-    machine act as several. Timeouts are in seconds.
+    workers, or else from that of srun, mpirun, mpiexec or flux run; a program that none of them
+    started is alone, rank 0 of 1. `init_method` is env://, file:///path or tcp://host:port, the
+    latter two with `rank` and `world_size`; `backend` is auto, shm, gloo, cpu or nccl; `host` is a
+    name for this machine instead of its own, which lets one machine act as several. Timeouts are in
+    seconds.
     """
     _check_seat(rank, world_size)
     report_crashes()

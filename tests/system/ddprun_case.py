@@ -31,6 +31,11 @@ POLL = 0.004
 
 BIN = os.path.abspath(os.environ.get("DDPRUN_BIN", ""))
 DDPRUN = os.path.join(BIN, "ddprun")
+# Started without ddprun, it uses the Python package of this tree.
+STARTED_RANK = ["/usr/bin/python3", os.path.join(os.path.dirname(os.path.abspath(__file__)), "started_rank.py")]
+PACKAGE = {"PYTHONPATH": os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python")),
+           "PYTHONDONTWRITEBYTECODE": "1",
+           "DDPRUN_LIB": os.environ.get("DDPRUN_LIB") or os.path.join(os.path.dirname(BIN), "worker_sdk", "libddprun.so")}
 
 # What a job must not take over from whoever runs the tests.
 _FOREIGN = re.compile(r"PET_|DDPRUN_|TORCH|RANK$|WORLD_SIZE$|MASTER_|LOCAL_RANK$|OMP_|SLURM|OMPI_|PMI_|PMIX_|MPI_|"

@@ -5,7 +5,7 @@ import shutil
 import unittest
 
 import ddprun_case
-from ddprun_case import DDPRUN, DdprunCase, column, env_to, free_port, shell, skip_all
+from ddprun_case import DDPRUN, PACKAGE, STARTED_RANK, DdprunCase, column, env_to, free_port, shell, skip_all
 from machines import Machines
 
 MPIRUN = "mpirun.mpich"
@@ -34,6 +34,50 @@ class UnderHydra(DdprunCase):
         job = self.start_program([MPIRUN, "-n", "3", DDPRUN, "true"], env=TOKEN)
         self.assertNotEqual(job.wait(), 0)
         self.assertIn("mpiexec started 3 ddprun on one node", job.err())
+
+
+class WithoutDdprun(DdprunCase):
+    """Ranks that mpirun itself starts."""
+
+    def started(self, *argv, env=None, code=0):
+        job = self.start_program([*argv, *STARTED_RANK], env={**PACKAGE, **(env or {})})
+        self.assertEqual(job.wait() != 0, code != 0, job.text())
+        return job
+
+    def meet(self, *argv, env=None):
+        job = self.started(*argv, env=env)
+        self.assertEqual(sorted(line.split(" on ")[0] for line in job.out().splitlines()),
+                         [f"rank {r} of 3 local {r}" for r in range(3)], job.text())
+
+    def test_ranks_of_mpich_meet(self):
+        self.meet(MPIRUN, "-n", "3")
+        self.meet(MPIRUN, "-n", "3", "sh", "-c", '"$@"; exit $?', "sh")  # A process in between.
+
+    def test_two_jobs_of_mpich_at_once_do_not_meet_each_other(self):
+        jobs = [self.start_program([MPIRUN, "-n", "2", *STARTED_RANK], env=PACKAGE) for _ in range(2)]
+        for job in jobs:
+            self.assertEqual(job.wait(), 0, job.text())
+            self.assertEqual(sorted(line.split(" local")[0] for line in job.out().splitlines()),
+                             ["rank 0 of 2", "rank 1 of 2"], job.text())
+
+    def test_on_several_hosts_mpich_needs_the_place(self):
+        hosts = [MPIRUN, "-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2", "-ppn", "1", "-n", "2"]
+        self.assertIn("mpiexec started this program as rank 0 of 2, but does not name the host of rank 0: set "
+                      "MASTER_ADDR to it", self.started(*hosts, code=1).text())
+        self.assertIn("gave the job no name: set MASTER_PORT, too",
+                      self.started(*hosts, code=1, env={"MASTER_ADDR": "127.0.0.1"}).text())
+        job = self.started(*hosts, env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())})
+        self.assertEqual(job.out().count("of 2"), 2, job.text())
+
+    @unittest.skipUnless(shutil.which(OPEN_MPI), "there is no mpirun.openmpi (package openmpi-bin)")
+    def test_ranks_of_open_mpi_meet(self):
+        self.meet(OPEN_MPI, "--allow-run-as-root", "--oversubscribe", "-n", "3")
+
+    @unittest.skipUnless(shutil.which(OPEN_MPI), "there is no mpirun.openmpi (package openmpi-bin)")
+    def test_ranks_of_a_launcher_win(self):
+        job = self.started(OPEN_MPI, "--allow-run-as-root", "--oversubscribe", "-n", "2", DDPRUN, "--standalone",
+                           "--nproc-per-node", "2")
+        self.assertEqual(job.out().count(" of 2 local"), 4, job.text())
 
 
 @unittest.skipUnless(shutil.which(OPEN_MPI), "there is no mpirun.openmpi (package openmpi-bin)")

@@ -4,7 +4,8 @@ import os
 import unittest
 
 import ddprun_case
-from ddprun_case import BIN, DDPRUN, column, env_to, shell, skip_all, wait_until
+from ddprun_case import (BIN, DDPRUN, PACKAGE, STARTED_RANK, column, env_to, free_port, shell, skip_all,
+                         wait_until)
 from slurm_cluster import TOKEN, SlurmCase, missing
 
 
@@ -70,6 +71,44 @@ class Slurm(SlurmCase):
         self.end_well(self.on(0, "sbatch", "--wait", "--nodes=2", "--output", output, script))
         with open(output, encoding="utf-8") as f:
             self.assertIn("this Slurm job has 2 nodes, and only this one is used", f.read())
+
+    def started(self, *argv, env=None):
+        """What ranks print that are started without ddprun, in their order."""
+        job = self.on(0, *argv, env={**PACKAGE, **(env or {})})
+        self.assertEqual(job.wait(60), 0, job.text())
+        return sorted(line for line in job.out().splitlines() if line.startswith("rank"))
+
+    def test_ranks_that_srun_starts_without_ddprun_meet(self):
+        self.assertEqual(self.started("srun", "-N2", "--ntasks-per-node=2", *STARTED_RANK),
+                         [f"rank {r} of 4 local {r % 2} on m{1 + r // 2}: sum 6" for r in range(4)])
+        self.assertEqual(self.started("srun", "-N2", "-n3", "--distribution=cyclic", *STARTED_RANK),
+                         ["rank 0 of 3 local 0 on m1: sum 3", "rank 1 of 3 local 0 on m2: sum 3",
+                          "rank 2 of 3 local 1 on m1: sum 3"])
+        self.assertEqual(self.started("srun", "-N1", "-n2", *STARTED_RANK, env={"MASTER_PORT": str(free_port())}),
+                         ["rank 0 of 2 local 0 on m1: sum 1", "rank 1 of 2 local 1 on m1: sum 1"])
+
+    def test_what_is_no_step_of_several_tasks_is_alone(self):
+        self.assertEqual(self.started("salloc", "--quiet", "-N2", "-n4", *STARTED_RANK),
+                         ["rank 0 of 1 local 0 on m0: sum 0"])
+        shell_of_one = ["srun", "-N1", "-n1", "--pty", *STARTED_RANK]
+        self.assertEqual(self.started("salloc", "--quiet", "-N2", "-n4", *shell_of_one),
+                         ["rank 0 of 1 local 0 on m1: sum 0"])
+        script, output = self.path("alone"), self.path("alone.out")
+        with open(script, "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\nexec " + " ".join(STARTED_RANK) + "\n")
+        self.started("sbatch", "--wait", "--nodes=2", "--ntasks=4", "--output", output, script)
+        with open(output, encoding="utf-8") as f:
+            self.assertEqual(f.read(), "rank 0 of 1 local 0 on m1: sum 0\n")
+
+    def test_a_first_task_on_another_node_is_refused(self):
+        hosts = self.path("hosts")
+        with open(hosts, "w", encoding="ascii") as f:
+            f.write("m2\nm1\n")
+        job = self.on(0, "srun", "-N2", "-n2", "--distribution=arbitrary", "--kill-on-bad-exit=1", *STARTED_RANK,
+                      env={**PACKAGE, "SLURM_HOSTFILE": hosts})
+        self.assertNotEqual(job.wait(60), 0, job.text())
+        self.assertIn("does not name the host of rank 0: set MASTER_ADDR to it", job.text())
+        self.assertNotIn("of 1", job.out())
 
 
 if __name__ == "__main__":

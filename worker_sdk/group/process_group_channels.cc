@@ -158,10 +158,20 @@ void ProcessGroup::Impl::Channels::Channel::join(Call call) {
   }
 }
 
+namespace {
+
+// Groups that are split off open the store anew.
+worker_sdk::Plan with_store_of(const worker_sdk::Joined& joined, worker_sdk::Plan plan) {
+  plan.rendezvous = joined.rendezvous;
+  return plan;
+}
+
+}  // namespace
+
 ProcessGroup::Impl::Impl(worker_sdk::Plan how, worker_sdk::Joined joined,
                          const InitOptions& options, std::shared_ptr<worker_sdk::Progress> reports,
                          std::shared_ptr<worker_sdk::NcclSiblings> others)
-    : plan(std::move(how)),
+    : plan(with_store_of(joined, std::move(how))),
       progress(std::move(reports)),
       siblings(std::move(others)),
       life(plan.job_ranks.empty() ? worker_sdk::begin_life(plan) : nullptr),

@@ -1,45 +1,15 @@
 #include "worker_sdk/join/environment.h"
 
-#include <charconv>
 #include <limits>
+#include <optional>
+
+#include "worker_sdk/join/started_tasks.h"
 
 namespace ddprun::worker_sdk {
 namespace {
 
-constexpr int kWorldSizeMax = 1 << 20;
-
-[[noreturn]] void throw_environment(const std::string& text) {
-  throw Error(ErrorKind::bad_environment, {.operation = "reading the environment"}, text);
-}
-
 [[noreturn]] void throw_argument(const std::string& text) {
   throw Error(ErrorKind::bad_argument, {.operation = "ProcessGroup::init"}, text);
-}
-
-std::optional<std::string> text_of(const Variables& variables, const std::string& name) {
-  const auto found = variables.find(name);
-  if (found == variables.end() || found->second.empty()) return std::nullopt;
-  return found->second;
-}
-
-std::optional<int> parse(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// The variable's number; std::nullopt if the variable is not set.
-std::optional<int> number_of(const Variables& variables, const std::string& name, int min,
-                             int max) {
-  const auto text = text_of(variables, name);
-  if (!text) return std::nullopt;
-  const auto value = parse(*text);
-  if (!value || *value < min || *value > max) {
-    throw_environment(name + "=" + *text + " is not a number from " + std::to_string(min) + " to " +
-                      std::to_string(max));
-  }
-  return value;
 }
 
 int required(std::optional<int> value, const std::string& name, const std::string& because) {
@@ -90,6 +60,14 @@ void read_attempt(const Variables& variables, Identity& identity) {
   identity.run_id = text_of(variables, "TORCHELASTIC_RUN_ID").value_or("none");
 }
 
+void use(const StartedTasks& tasks, Identity& identity) {
+  identity.rank = tasks.rank;
+  identity.world_size = tasks.size;
+  identity.local_rank = tasks.local_rank.value_or(0);
+  identity.local_world_size = tasks.local_size.value_or(1);
+  identity.group_rank = tasks.node;
+}
+
 std::string without_brackets(std::string host) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     return host.substr(1, host.size() - 2);
@@ -108,6 +86,31 @@ Rendezvous of_environment(const Variables& variables) {
           .hosted_by_rank_0 = text_of(variables, "TORCHELASTIC_USE_AGENT_STORE") != "True"};
 }
 
+[[noreturn]] void refuse_meeting(const StartedTasks& tasks, const std::string& what) {
+  throw_environment(tasks.starter + " started this program as rank " + std::to_string(tasks.rank) +
+                    " of " + std::to_string(tasks.size) + ", but " + what +
+                    "; or start one ddprun per node, which starts the workers itself");
+}
+
+// MASTER_ADDR and MASTER_PORT, where they are set, go before what the scheduler names.
+Rendezvous of_tasks(const Variables& variables, const StartedTasks& tasks) {
+  const auto host = text_of(variables, "MASTER_ADDR");
+  const auto port = number_of(variables, "MASTER_PORT", 1, 65535);
+  if (!host && tasks.host.empty()) {
+    refuse_meeting(tasks, "does not name the host of rank 0: set MASTER_ADDR to it");
+  }
+  const bool is_named = !tasks.job.empty() || tasks.host == "localhost";
+  if (!port && !is_named) refuse_meeting(tasks, "gave the job no name: set MASTER_PORT, too");
+  return {.kind = Rendezvous::Kind::kTcp,
+          .host = without_brackets(host.value_or(tasks.host)),
+          .port = static_cast<std::uint16_t>(port.value_or(0)),
+          .path = {},
+          .hosted_by_rank_0 = true,
+          .is_searched = !port,
+          .job = tasks.job,
+          .place = tasks.place};
+}
+
 Rendezvous of_url(const std::string& method) {
   constexpr std::string_view kTcp = "tcp://", kFile = "file://";
   if (method.starts_with(kFile)) {
@@ -123,7 +126,8 @@ Rendezvous of_url(const std::string& method) {
   }
   const std::string address = method.substr(kTcp.size());
   const std::size_t colon = address.rfind(':');
-  const auto port = colon == std::string::npos ? std::nullopt : parse(address.substr(colon + 1));
+  const auto port =
+      colon == std::string::npos ? std::nullopt : parse_number(address.substr(colon + 1));
   if (colon == 0 || !port || *port < 1 || *port > 65535) {
     throw_argument("init_method \"" + method + "\" is not tcp://host:port");
   }
@@ -177,17 +181,26 @@ Plan read_environment(const Variables& variables, const InitOptions& options) {
   const bool by_environment = options.init_method == "env://" || options.init_method.empty();
   const bool launched = text_of(variables, "RANK") || text_of(variables, "WORLD_SIZE") ||
                         options.rank >= 0 || options.world_size >= 0;
-  if (by_environment && !launched) return plan;  // Not launched: a world of one.
-  read_rank(variables, options, plan.identity);
-  // If the options override the launcher's ranks, its LOCAL_RANK does not describe this world.
-  const bool launchers_world = options.rank < 0 && options.world_size < 0;
-  read_locality(launchers_world ? variables : Variables(), plan.identity);
-  plan.local_rank_known =
-      launchers_world && text_of(variables, "LOCAL_RANK") && text_of(variables, "LOCAL_WORLD_SIZE");
-  read_attempt(variables, plan.identity);
+  const auto tasks = launched ? std::nullopt : read_started_tasks(variables);
+  if (by_environment && !launched && !tasks) return plan;  // Not launched: a world of one.
+  if (tasks) {
+    use(*tasks, plan.identity);
+    plan.local_rank_known = tasks->local_rank && tasks->local_size;
+    if (!tasks->job.empty()) plan.identity.run_id = tasks->job;
+  } else {
+    read_rank(variables, options, plan.identity);
+    // If the options override the launcher's ranks, its LOCAL_RANK does not describe this world.
+    const bool launchers_world = options.rank < 0 && options.world_size < 0;
+    read_locality(launchers_world ? variables : Variables(), plan.identity);
+    plan.local_rank_known = launchers_world && text_of(variables, "LOCAL_RANK") &&
+                            text_of(variables, "LOCAL_WORLD_SIZE");
+    read_attempt(variables, plan.identity);
+  }
   const bool alone = plan.identity.world_size == 1 && !text_of(variables, "MASTER_ADDR");
   if (!by_environment) {
     plan.rendezvous = of_url(options.init_method);
+  } else if (tasks) {
+    plan.rendezvous = of_tasks(variables, *tasks);
   } else if (!alone) {
     plan.rendezvous = of_environment(variables);
   }

@@ -1,17 +1,16 @@
 #pragma once
-// Reads and checks the environment that ddprun and torchrun give to a worker. Pure: the variables
-// are passed as a map. ProcessGroup::init calls this before it uses the network.
+// Reads and checks the environment that ddprun and torchrun give to a worker, or without them a
+// scheduler that starts each rank (started_tasks.h). Pure: the variables are passed as a map.
+// ProcessGroup::init calls this before it uses the network.
 
-#include <map>
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "ddprun/process_group.h"
+#include "worker_sdk/join/variables.h"
 
 namespace ddprun::worker_sdk {
-
-using Variables = std::map<std::string, std::string>;
 
 // Where the job's store is.
 struct Rendezvous {
@@ -27,6 +26,11 @@ struct Rendezvous {
   std::string path;
   bool hosted_by_rank_0 =
       false;  // kTcp only. False: the agent hosts it (TORCHELASTIC_USE_AGENT_STORE).
+  // kTcp only: `port` is one of those of `place`, to be found by the job's name (store_search.h); 0
+  // until then. Without a name the process that started all ranks, on one host, gives one.
+  bool is_searched = false;
+  std::string job = {};
+  std::uint64_t place = 0;
 };
 
 // What is requested of the backend nccl.

@@ -11,6 +11,7 @@
 #include "worker_sdk/join/meeting.h"
 #include "worker_sdk/join/membership.h"
 #include "worker_sdk/join/nccl_join.h"
+#include "worker_sdk/join/store_search.h"
 #include "worker_sdk/store/file_store.h"
 #include "worker_sdk/store/local_store.h"
 #include "worker_sdk/store/tcp_store.h"
@@ -148,7 +149,7 @@ void Joiner::withdraw(const Error& error) noexcept {
 }
 
 void Joiner::open_store() {
-  const Rendezvous& at = plan_.rendezvous;
+  const Rendezvous& at = joined_.rendezvous = plan_.rendezvous;
   switch (at.kind) {
     case Rendezvous::Kind::kAlone:
       joined_.store = kin_.store ? kin_.store : std::make_shared<LocalStore>();
@@ -157,7 +158,20 @@ void Joiner::open_store() {
     case Rendezvous::Kind::kGiven: joined_.store = fenced(*kin_.store, kin_.fence); return;
     case Rendezvous::Kind::kTcp: break;
   }
-  if (at.hosted_by_rank_0 && rank_ == 0) {
+  const bool hosts = at.hosted_by_rank_0 && rank_ == 0;
+  if (at.is_searched && at.port == 0) {
+    FoundStore found = find_store({.at = at,
+                                   .hosts = hosts,
+                                   .prefix = prefix_,
+                                   .reply_timeout = kReplyTimeout,
+                                   .deadline = deadline_,
+                                   .fence = kin_.fence});
+    joined_.store_host = std::move(found.host);
+    joined_.store = std::move(found.store);
+    joined_.rendezvous.port = found.port;
+    return;
+  }
+  if (hosts) {
     joined_.store_host = std::make_shared<StoreHost>(at.host, at.port, deadline_);
   }
   joined_.store = connect_tcp_store({.host = at.host,
@@ -295,7 +309,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   options.store = joined_.store.get();
   options.prefix = prefix_ + "/gloo";
   options.deadline = deadline_, options.fence = kin_.fence;
-  options.reopen_store = reopening(plan_.rendezvous, joined_.store);
+  options.reopen_store = reopening(joined_.rendezvous, joined_.store);
   options.may_probe = plan_.rendezvous.kind != Rendezvous::Kind::kGiven;
   std::unique_ptr<GlooBackend> backend;
   std::string error;

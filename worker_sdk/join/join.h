@@ -33,6 +33,7 @@ struct Joined {
   std::shared_ptr<const Roster> roster;
   std::shared_ptr<StoreHost> store_host;  // On rank 0, if no other process hosts the store.
   std::shared_ptr<Store> store;
+  Rendezvous rendezvous;  // The plan's, with the port at which the store was found.
   std::unique_ptr<HostBackend> backend;
 };
 

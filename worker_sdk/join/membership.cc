@@ -24,7 +24,8 @@ EndedLives& all_lives() {
 
 std::string key_of(const Plan& plan) {
   const Rendezvous& at = plan.rendezvous;
-  return at.host + ":" + std::to_string(at.port) + " " + at.path + " " + plan.identity.run_id +
+  const int port = at.is_searched ? 0 : at.port;  // Each life may be at another one.
+  return at.host + ":" + std::to_string(port) + " " + at.path + " " + plan.identity.run_id +
          " restart " + std::to_string(plan.identity.restart_count) + " rank " +
          std::to_string(plan.identity.rank);
 }

@@ -1,7 +1,10 @@
 // Ranks as processes that join in each of the ways a launcher, or none, may offer.
 
+#include <netinet/in.h>
+
 #include <catch2/catch.hpp>
 
+#include "common/scheduler/slurm_step.h"
 #include "ddprun/store.h"
 #include "tests/support/forked_ranks.h"
 #include "worker_sdk/base/locality.h"
@@ -126,6 +129,91 @@ TEST_CASE("Joining: env:// where rank 0 has to host the store", "[joining]") {
       },
       use);
   check_all_well(ranks, 3);
+}
+
+// A socket that is listening at the first port of a job, and never answers.
+class TakenPort {
+ public:
+  explicit TakenPort(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const bool is_bound =
+        ::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    if (is_bound) ::listen(socket_.get(), 64);  // Else it is taken anyway.
+  }
+
+ private:
+  UniqueFd socket_;
+};
+
+void set_srun(int rank, int tasks, int job) {
+  const Environment all = {{"SLURM_JOB_ID", std::to_string(job)},
+                           {"SLURM_STEP_ID", "0"},
+                           {"SLURM_PROCID", std::to_string(rank)},
+                           {"SLURM_LOCALID", std::to_string(rank)},
+                           {"SLURM_NODEID", "0"},
+                           {"SLURM_STEP_NUM_TASKS", std::to_string(tasks)},
+                           {"SLURM_STEP_NUM_NODES", "1"},
+                           {"SLURM_STEP_NODELIST", "node1"},
+                           {"SLURM_STEP_TASKS_PER_NODE", std::to_string(tasks)}};
+  for (const auto& [name, value] : all) ::setenv(name.c_str(), value.c_str(), 1);
+}
+
+TEST_CASE("Joining: ranks that srun started, where the job's first port is taken", "[joining]") {
+  const int job = ::getpid();
+  const auto place = scheduler::place_of_step(static_cast<std::uint64_t>(job), 0);
+  const TakenPort taken(scheduler::meeting_port(place, 0));
+  for (const char* backend : {"shm", "gloo"}) {
+    INFO(backend);
+    ForkedRanks ranks(
+        3,
+        [&](int rank) {
+          set_srun(rank, 3, job);
+          InitOptions options = hasty();
+          options.backend = backend;
+          return options;
+        },
+        [&](ProcessGroup& group, const auto& ready) {
+          const auto half = group.split(group.rank() % 2);
+          if (group.world_size() == 3 && group.local_rank() == group.rank()) use(group, ready);
+        });
+    check_all_well(ranks, 3);
+  }
+}
+
+TEST_CASE("Joining: two jobs with the same ports do not meet each other", "[joining]") {
+  const int job = ::getpid() + 1, steps_apart = 200;  // Of 16 ports each, in 3,200.
+  ForkedRanks ranks(
+      4,
+      [&](int rank) {
+        set_srun(rank % 2, 2, rank < 2 ? job : job + steps_apart);
+        return hasty();
+      },
+      [&](ProcessGroup& group, const auto& ready) {
+        if (group.world_size() == 2) use(group, ready);
+      });
+  check_all_well(ranks, 4);
+}
+
+TEST_CASE("Joining: without its rank 0 a task of srun names the ports that it has tried",
+          "[joining]") {
+  ForkedRanks ranks(
+      1,
+      [&](int) {
+        set_srun(1, 2, ::getpid());
+        InitOptions options = hasty();
+        options.init_timeout = 500ms;
+        return options;
+      },
+      use);
+  const Report report = ranks.report(0);
+  INFO(report.text);
+  CHECK(report.threw);
+  CHECK(report.kind == ErrorKind::unreachable);
+  CHECK(report.text.find("no rank 0 of slurm-") != std::string::npos);
+  CHECK(report.text.find("MASTER_ADDR and MASTER_PORT") != std::string::npos);
 }
 
 TEST_CASE("Joining: tcp:// and file:// without any environment", "[joining]") {

@@ -18,8 +18,9 @@ struct NcclOptions {
 
 struct InitOptions {
   /// "env://" reads MASTER_ADDR and MASTER_PORT; "tcp://host:port" and "file:///path" need rank and
-  /// world_size below, unless RANK and WORLD_SIZE are set. Without a launcher (no RANK) and without
-  /// another method, the job is a world of one.
+  /// world_size below, unless RANK and WORLD_SIZE are set. Without these two, ranks that srun,
+  /// mpirun, mpiexec or flux run started meet by its variables (docs/environment.md, "Ranks that a
+  /// scheduler starts itself"); what none of them started is a world of one.
   std::string init_method = "env://";
   /// "auto": "shm" if all ranks share one host, "cpu" (shm within hosts, Gloo between hosts) if
   /// only some do, else "gloo". "cpu" means "shm" if all ranks share one host. "nccl": arrays are
