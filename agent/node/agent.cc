@@ -74,6 +74,7 @@ Agent::Agent(AgentOptions options)
       deadline_timer_(loop_),
       beat_timer_(loop_),
       preload_timer_(loop_),
+      imports_(loop_, options_.files.imports, options_.command),
       signals_(loop_),
       memory_timer_(loop_),
       launcher_(loop_),
@@ -102,6 +103,7 @@ int Agent::run() {
     return kExitFailed;
   }
   preload();
+  connect();
   arm_deadline();
   start_chaos();
   open_window();
@@ -110,36 +112,28 @@ int Agent::run() {
   return status_;
 }
 
-// The node joins once its fork server has imported the modules. Until then no other node waits for
-// it, and imports by the workers themselves would take as long.
+// The fork server imports while the node joins; its first workers wait for it, as they would have
+// to import themselves. Of a program that nothing is known of yet they are started cold at once.
 void Agent::preload() {
-  if (options_.daemon) {
-    options_.daemon->run_id = options_.run_id;
-    options_.daemon->node = view_.node();
-    link_ = remote_link(loop_, *options_.daemon);
-  } else {
-    link_ = embedded_link(loop_, options_.run_id, view_.node());
-  }
-  if (options_.preload.empty()) return connect();
+  if (options_.preload.empty()) return;
+  imports_.on_settled = std::bind_front(&Agent::renew_fork_server, this);
   processes_.on_cold = [this](int local_rank, const std::string& why) {
     const std::string text = "preload: " + name_of(local_rank) + " is started cold: " + why;
-    // Of a program that nothing is known of yet there is nothing to report: the next run has it.
-    const ForkServer& server = processes_.fork_server();
-    const bool is_known = server.state() != ForkServer::State::kGone || !server.why().empty();
-    const bool is_news = is_known && !std::exchange(reported_cold_, true);
-    is_news ? log::info(text) : log::debug(text);
+    std::exchange(reported_cold_, true) ? log::debug(text) : log::info(text);
   };
+  if (options_.preload == "auto" && !imports_.knows()) {
+    return log::debug("preload: nothing is known yet of what the program imports");
+  }
   const auto begun =
       processes_.preload(fork_server_spec(), options_.preload, [this] { preloaded(); });
+  imports_.given();
   if (!begun) {
     reported_cold_ = true;
-    log::info("preload: workers are started cold: " + begun.error().context);
-    return connect();
+    return log::info("preload: workers are started cold: " + begun.error().context);
   }
-  const Duration limit = std::min<Duration>(kPreloadLimit, options_.supervision.connect_limit / 4);
-  const bool shows = options_.reports_for_run && waiting_.on_terminal();
-  if (shows) waiting_.show("importing modules for the workers", limit);
-  preload_timer_.expires_after(limit);
+  awaits_imports_ = true;
+  preload_timer_.expires_after(
+      std::min<Duration>(kPreloadLimit, options_.supervision.connect_limit / 4));
   preload_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (!ec) preloaded();
   });
@@ -150,13 +144,40 @@ void Agent::preloaded() {
   preload_timer_.cancel();
   const ForkServer& server = processes_.fork_server();
   if (server.state() == ForkServer::State::kReady) log::debug("preloaded " + server.why());
-  if (connects_ || ending_) return;
-  waiting_.done();
-  connect();
+  awaits_imports_ = false;
+  release();
+}
+
+// A program's first run has no fork server, or one that has imported little: once the imports of
+// the first steps are known there is one, so that the first restart gains already.
+void Agent::renew_fork_server(std::size_t learned) {
+  constexpr std::size_t kWorthwhile = 10;  // Names of modules.
+  const ForkServer& server = processes_.fork_server();
+  const bool is_wanted =
+      server.state() == ForkServer::State::kAbsent || server.state() == ForkServer::State::kReady;
+  if (!is_wanted) return;
+  if (ending_ || learned < kWorthwhile || renewals_left_ == 0 || !may_start_again()) return;
+  --renewals_left_;
+  log::debug("preload: " + std::to_string(learned) + " modules were learned");
+  const auto begun =
+      processes_.preload(fork_server_spec(), options_.preload, [this] { preloaded(); });
+  imports_.given();
+  if (!begun) log::debug("preload: " + begun.error().context);
+}
+
+bool Agent::may_start_again() const {
+  const rendezvous::RunConfig& config = options_.offer.config;
+  return config.max_restarts > 0 || config.nnodes_min < config.nnodes_max;
 }
 
 void Agent::connect() {
-  connects_ = true;
+  if (options_.daemon) {
+    options_.daemon->run_id = options_.run_id;
+    options_.daemon->node = view_.node();
+    link_ = remote_link(loop_, *options_.daemon);
+  } else {
+    link_ = embedded_link(loop_, options_.run_id, view_.node());
+  }
   beat();
   link_->start({
       .on_up = [this] { dispatch(LinkUp{}); },
@@ -196,49 +217,70 @@ void Agent::open_memory() {
   memory_->on_report = [this](const memory::Report& report) { take_report(report); };
 }
 
-// Whether the message waits: the seat of a node that replaces another one does until the memory
-// folder of that one is here. What the daemon sends about the round meanwhile ends the wait.
+// Whether the message waits: the order to start the first workers does until the fork server has
+// imported their modules, and the seat of a node that replaces another one until the memory folder
+// of that one is here. What the daemon sends about the round meanwhile ends the wait.
 bool Agent::hold(const rendezvous::DaemonMessage& message) {
   const auto* assign = std::get_if<rendezvous::Assign>(&message);
-  if (!memory_ || !assign) {
+  const bool begins = assign || std::holds_alternative<rendezvous::Prepare>(message);
+  if (!begins) {
     const bool ends_wait = !std::holds_alternative<rendezvous::Alive>(message) &&
                            !std::holds_alternative<rendezvous::Waiting>(message) &&
                            !std::holds_alternative<rendezvous::Account>(message);
-    if (held_seat_ && ends_wait) release();
+    if (held_ && ends_wait) release_now();
     return false;
   }
-  const bool is_again = held_seat_.has_value();  // The daemon repeats what is not acknowledged.
-  const rendezvous::Seat& seat = assign->seat;
-  const bool fills = seat.fill && supervisor_.round() < 0 && places_.empty();
-  memory_order_ = {view_.node(), seat.copy_to, fills ? seat.fill : std::nullopt};
-  if (!fills) return memory_->send(memory_order_), false;
-  held_seat_ = *assign;
-  if (is_again) return true;
-  memory_->send(memory_order_);
-  if (options_.reports_for_run) {
-    waiting_.show(
-        "fetching the memory folder of the node that is replaced from " + seat.fill->from.host,
-        kFillLimit);
+  const bool is_first = supervisor_.round() < 0 && places_.empty();
+  const bool is_again = held_.has_value();  // The daemon repeats what is not acknowledged.
+  const bool fills = memory_ && assign && is_first && assign->seat.fill;
+  if (memory_ && assign) {
+    const rendezvous::Seat& seat = assign->seat;
+    memory_order_ = {view_.node(), seat.copy_to, fills ? seat.fill : std::nullopt};
+    if (!fills || !is_again) memory_->send(memory_order_);
   }
-  limit_fill();
+  awaits_fill_ = fills;
+  if (!fills && !(is_first && awaits_imports_)) return false;
+  held_ = message;
+  if (is_again) return true;
+  if (fills) limit_fill();
+  if (!options_.reports_for_run) return true;
+  if (fills) {
+    waiting_.show("fetching the memory folder of the node that is replaced from " +
+                      assign->seat.fill->from.host,
+                  kFillLimit);
+  } else if (waiting_.on_terminal()) {
+    waiting_.show("importing modules for the workers", preload_timer_.expiry() - Clock::now());
+  }
   return true;
 }
 
 void Agent::limit_fill() {
   memory_timer_.expires_after(kFillLimit);
   memory_timer_.async_wait([this](const boost::system::error_code& ec) {
-    if (!ec) release();
+    if (!ec) filled();
   });
 }
 
+void Agent::filled() {
+  awaits_fill_ = false;
+  release();
+}
+
+// If there is nothing left to wait for.
 void Agent::release() {
+  if (!awaits_fill_ && !awaits_imports_) release_now();
+}
+
+void Agent::release_now() {
   memory_timer_.cancel();
   memory_order_.fill.reset();
-  const auto seat = std::exchange(held_seat_, std::nullopt);
-  if (!seat) return;
-  memory_->send(memory_order_);  // The workers start: a fill that still goes on ends.
+  awaits_fill_ = false;
+  const auto order = std::exchange(held_, std::nullopt);
+  if (!order) return;
+  // The workers start: a fill that still goes on ends.
+  if (memory_ && std::holds_alternative<rendezvous::Assign>(*order)) memory_->send(memory_order_);
   waiting_.done();
-  dispatch(Received{*seat});
+  dispatch(Received{*order});
 }
 
 void Agent::take_report(const memory::Report& report) {
@@ -247,8 +289,8 @@ void Agent::take_report(const memory::Report& report) {
   if (report.kind == Kind::kUsed || report.kind == Kind::kCopied) memory_used_ = report.used;
   if (report.kind == Kind::kChanged && !memory_changed_) memory_changed_ = Clock::now();
   if (report.kind == Kind::kCopied) memory_copied_ = true, memory_changed_.reset();
-  if (report.kind == Kind::kFilled || report.kind == Kind::kNotFilled) release();
-  if (report.kind == Kind::kFilling && held_seat_) limit_fill();
+  if (report.kind == Kind::kFilled || report.kind == Kind::kNotFilled) filled();
+  if (report.kind == Kind::kFilling && held_ && awaits_fill_) limit_fill();
 }
 
 std::optional<rendezvous::MemoryUse> Agent::memory_use() const {
@@ -433,6 +475,7 @@ void Agent::act(const Exit& exit) {
   deadline_timer_.cancel();
   beat_timer_.cancel();
   preload_timer_.cancel();
+  imports_.close();
   memory_timer_.cancel();
   if (memory_) memory_->close();
   count_timer_.cancel();

@@ -35,6 +35,7 @@
 #include "agent/supervisor/supervisor.h"
 #include "agent/verdict/verdict_picture.h"
 #include "agent/window/node_window.h"
+#include "agent/workers/import_notes.h"
 #include "agent/workers/posix_process_host.h"
 #include "common/system/signals.h"
 #include "rendezvous/store/store_server.h"
@@ -57,6 +58,7 @@ struct AgentFiles {
   std::string ending = {};     // Gets, at the end, what is to be remembered of the run.
   std::string window = {};     // A socket for ddprunctl's queries.
   std::string recorders = {};  // See FlightRecorders; empty: no worker is queried.
+  std::string imports = {};    // What the program imports is noted there; empty: it is not.
 };
 
 // The node's memory folder, and the end of the socket pair to the process that copies it.
@@ -125,6 +127,8 @@ class Agent {
   void connect();
   void preload();
   void preloaded();
+  void renew_fork_server(std::size_t learned);
+  bool may_start_again() const;
   void receive(rendezvous::DaemonMessage message);
   void arm_deadline();
   void beat();
@@ -141,7 +145,9 @@ class Agent {
   void open_memory();
   bool hold(const rendezvous::DaemonMessage& message);
   void limit_fill();
+  void filled();
   void release();
+  void release_now();
   void take_report(const memory::Report& report);
   std::optional<rendezvous::MemoryUse> memory_use() const;
 
@@ -290,14 +296,18 @@ class Agent {
   boost::asio::steady_timer deadline_timer_;
   boost::asio::steady_timer beat_timer_;
   boost::asio::steady_timer preload_timer_;
-  bool connects_ = false;       // The link to the daemon has been started.
-  bool reported_cold_ = false;  // Why workers are not forks.
+  ImportNotes imports_;
+  int renewals_left_ = 3;        // Of the fork server.
+  bool awaits_imports_ = false;  // The first workers wait for it.
+  bool reported_cold_ = false;   // Why workers are not forks.
   SentSignals sent_;
   boost::asio::posix::stream_descriptor signals_;  // Readable while sent_ has one.
   std::unique_ptr<memory::MemoryLink> memory_;     // Null: there is no memory folder.
   memory::Order memory_order_;                     // The last.
-  // The seat of a node that replaces another, while its memory folder is filled.
-  std::optional<rendezvous::Assign> held_seat_;
+  // The order to start the first workers, while a fork server imports their modules or the memory
+  // folder is filled.
+  std::optional<rendezvous::DaemonMessage> held_;
+  bool awaits_fill_ = false;
   boost::asio::steady_timer memory_timer_;
   std::uint64_t memory_used_ = 0;
   bool memory_copied_ = false;               // There is a copy ...

@@ -37,6 +37,7 @@ constexpr auto kQueryBeforeStop = 1s;  // Most answer within milliseconds.
 void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
   links_.read_rest(death.local_rank);
   forget_worker(death.local_rank);
+  if (death.local_rank == 0) imports_.ended(death.succeeded());
   ledger_.ended(death.local_rank, death.succeeded(), std::chrono::steady_clock::now());
   if (supervisor_.living() == 0) return;  // It is not waited for.
   DDPRUN_ASSERT(places_.contains(death.local_rank) && !awaiting_output_.contains(death.local_rank));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -103,6 +104,7 @@ void Agent::spawn_all() {
 // The agent's ends of all that a worker is connected with; returns the worker's.
 Result<WorkerEnds> Agent::open_worker(int local_rank) {
   const Place& place = places_.at(local_rank);
+  if (local_rank == 0) imports_.begin();
   auto ends = output_.open(
       {.local_rank = local_rank, .rank = place.facts.rank, .restart_count = place.restart_count});
   if (ends) ends->link_end = open_link(local_rank);
@@ -157,6 +159,9 @@ WorkerSpec Agent::fork_server_spec() const {
   spec.keeps_stdin = options_.stdin_for.all || options_.stdin_for.local_rank >= 0;
   spec.argv = command_for_rank(options_.command, 0);
   spec.environment = worker_environment(facts, worker_context(0), environment_);
+  for (std::string& variable : imports_.variables_of_server()) {
+    spec.environment.push_back(std::move(variable));
+  }
   return spec;
 }
 
@@ -164,8 +169,8 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   const Place& worker = places_.at(local_rank);
   WorkerContext context = worker_context(local_rank);
   context.error_file = logs_.error_file(worker.restart_count, local_rank);
-  if (options_.preload == "auto" && local_rank == 0) {
-    context.extra.emplace_back("DDPRUN_PRELOAD_LEARN=1");
+  if (local_rank == 0) {
+    std::ranges::move(imports_.variables_of_worker(), std::back_inserter(context.extra));
   }
   if (std::string page = progress_.prepare(local_rank); !page.empty()) {
     context.extra.push_back(std::move(page));

@@ -120,7 +120,11 @@ ForkServer::~ForkServer() {
 }
 
 Result<WorkerEnds> ForkServer::prepare(WorkerSpec& spec, const std::string& modules) {
-  DDPRUN_ASSERT(state_ == State::kAbsent && !modules.empty());
+  DDPRUN_ASSERT(!modules.empty());
+  on_settled = nullptr;
+  end("it is renewed");
+  state_ = State::kAbsent;
+  why_.clear();
   if (!is_python_command(spec.argv)) return cold("the program is not run by Python");
   if (std::string why = interpreter_objection(spec.argv[0]); !why.empty()) return cold(why);
   int ends[2];
@@ -173,6 +177,15 @@ void ForkServer::settle(State state, std::string why) {
   state_ = state;
   why_ = std::move(why);
   if (news && on_settled) std::exchange(on_settled, nullptr)();
+}
+
+void ForkServer::check_stopped() {
+  if (pid_ == 0) return;
+  siginfo_t info{};
+  const int outcome = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT);
+  if (outcome != 0 || info.si_pid == 0) return;
+  const char* name = ::sigabbrev_np(info.si_status);
+  end("the fork server was stopped by SIG" + std::string(name ? name : "?"));
 }
 
 void ForkServer::end(const std::string& why) {

@@ -35,8 +35,9 @@ class ForkServer {
   explicit ForkServer(boost::asio::io_context& loop);
   ~ForkServer();  // end().
 
-  // Completes `spec`, the command and environment of the server, and its end of the channel, which
-  // becomes its link. `modules`: "auto", or names separated by commas.
+  // Ends the server that there is. Completes `spec`, the command and environment of the server, and
+  // its end of the channel, which becomes its link. `modules`: "auto", or names separated by
+  // commas.
   Result<WorkerEnds> prepare(WorkerSpec& spec, const std::string& modules);
   // The caller has started `spec` with those ends.
   void started(const WorkerSpec& spec, SpawnedProcess process);
@@ -53,6 +54,10 @@ class ForkServer {
   // A worker, at the price of a fork; waits for it, at most kForkLimit. A failure has the reason
   // why it must be started cold.
   Result<SpawnedProcess> fork(const WorkerSpec& spec, const WorkerEnds& ends);
+
+  // From the loop, after each SIGCHLD: a server that a signal has stopped makes no progress, and is
+  // ended.
+  void check_stopped();
 
   // SIGKILL, and reaps it.
   void end(const std::string& why);

@@ -160,15 +160,16 @@ Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
 
 Result<void> PosixProcessHost::preload(WorkerSpec spec, const std::string& modules,
                                        std::function<void()> settled) {
-  const auto ends = fork_server_.prepare(spec, modules);
+  const auto ends = fork_server_.prepare(spec, modules);  // Ends the one before.
   preloads_ = true;
   if (!ends) return ends.error();
   spec.stdout_fd = ends->stdout_end.get();
   spec.stderr_fd = ends->stderr_end.get();
   spec.link_fd = ends->link_end.get();
   // Beside that of the workers, which is killed with each round of them.
-  const auto folder = make_cgroup(cgroup_, "preload");
-  const auto cgroup = folder ? open_cgroup(*folder) : Result<UniqueFd>(UniqueFd());
+  (void)make_cgroup(cgroup_, "preload");  // It may be there.
+  const auto cgroup =
+      cgroup_.empty() ? Result<UniqueFd>(UniqueFd()) : open_cgroup(cgroup_ + "/preload");
   if (cgroup) spec.cgroup_fd = cgroup->get();
   if (roster_) spec.roster_place = roster_->claim();
   auto process = spawner_.spawn(spec);
@@ -300,6 +301,7 @@ void PosixProcessHost::watch_orphans() {
   child_signals_.async_wait(
       [this, alive = std::weak_ptr(alive_)](boost::system::error_code error, int) {
         if (error || !alive.lock()) return;
+        fork_server_.check_stopped();
         reap_unknown_children([this](int pid) { return is_ours(pid); });
         watch_orphans();
       });

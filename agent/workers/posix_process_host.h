@@ -49,9 +49,10 @@ class PosixProcessHost final : public ProcessHost {
   // on. What any worker has started is gone before another one is started in its place.
   void end_family_with(int local_rank);
 
-  // Starts a fork server that imports `modules`, with the command and environment of `spec`; from
-  // then on workers are its forks wherever it can make them, and are started cold otherwise.
-  // `settled`: once, from the loop, when it has imported them or has failed.
+  // Starts a fork server, in place of the one that there is, which imports `modules`, with the
+  // command and environment of `spec`; from then on workers are its forks wherever it can make
+  // them, and are started cold otherwise. `settled`: once, from the loop, when it has imported them
+  // or has failed.
   Result<void> preload(WorkerSpec spec, const std::string& modules, std::function<void()> settled);
   // The fork server, as far as it has come.
   const ForkServer& fork_server() const { return fork_server_; }

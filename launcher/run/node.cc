@@ -167,6 +167,9 @@ agent::AgentFiles agent_files(const NodeContext& context, int index) {
     files.window = window_path(context.watch_folder, index);
     files.ending = ending_file(context, index);
   }
+  if (!context.imports_folder.empty()) {
+    files.imports = context.imports_folder + "/imports-" + std::to_string(index);
+  }
   if (!context.ranks_folder.empty()) {
     files.recorders = context.ranks_folder + "/node" + std::to_string(index) + "-rank";
   }
@@ -235,10 +238,12 @@ namespace {
 void make_files_folder(ScratchFolder& folder, NodeContext& context) {
   const bool watched = keeps_history();
   const bool errors = wants_error_folder(context.options);
-  const auto made = watched || errors ? folder.make() : Result<void>();
+  const bool learns = context.preload == "auto";
+  const auto made = watched || errors || learns ? folder.make() : Result<void>();
   if (!made && errors) log::warning(to_string(made.error()) + "; workers get no error files");
   if (watched) context.watch_folder = folder.path();
   if (errors) context.error_folder = folder.path();
+  if (learns && made) context.imports_folder = folder.path();
 }
 
 }  // namespace

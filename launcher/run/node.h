@@ -25,6 +25,7 @@ struct NodeContext : LaunchPlan {
   std::vector<agent::MemoryPlace> memory = {};  // By local node; empty: there are none.
   std::vector<int> memory_ports = {};           // Of those that are copied.
   std::string error_folder = {};                // For error files alone; empty: there are none.
+  std::string imports_folder = {};  // For what programs import; empty: nothing is learned.
 };
 
 // Whether only error files are written: the user chose no log folder.

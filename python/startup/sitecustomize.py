@@ -7,7 +7,6 @@ workers (ddprun_preload), and then stands aside: the sitecustomize that it hides
 own name, and processes that the worker starts do not find this one.
 """
 
-import atexit
 import importlib.machinery
 import importlib.util
 import os
@@ -23,8 +22,9 @@ def _step_aside():
     os.environ.pop("PYTHONPATH", None)
     if left:
         os.environ["PYTHONPATH"] = os.pathsep.join(left)
-    names = "WATCH", "WATCH_SOCKET", "WATCH_DUMP", "PRELOAD", "PRELOAD_RANKS", "PRELOAD_LEARN"
-    return {name: os.environ.pop("DDPRUN_" + name, "") for name in names}
+    watch = "WATCH", "WATCH_SOCKET", "WATCH_DUMP"
+    preload = "PRELOAD", "PRELOAD_RANKS", "PRELOAD_LIST", "PRELOAD_LEARN", "PRELOAD_WHOLE"
+    return {name: os.environ.pop("DDPRUN_" + name, "") for name in watch + preload}
 
 
 def _load_hidden():
@@ -63,29 +63,19 @@ def _watch(what, door, dump):
             )
 
 
-def _learn():
-    """Keep at the end which modules the program has imported, for its next run's fork server."""
-    with open("/proc/self/cmdline", "rb") as file:
-        argv = file.read().split(b"\0")[:-1]
-    pid = os.getpid()
-
-    def note():
-        if os.getpid() != pid:  # A fork, which ends as if it were the program.
-            return
-        names = list(sys.modules)
-        try:  # noqa: SIM105  # contextlib is not imported here: each worker would pay for it.
-            _load("ddprun_preload").learn(argv, names)
-        except Exception:  # Nothing of this may change how the program ends.
-            pass
-
-    atexit.register(note)
+def _take_notes(path, is_whole):
+    """Note what the program imports, for its next fork server."""
+    try:  # noqa: SIM105  # contextlib is not imported here: each worker would pay for it.
+        _load("ddprun_preload").take_notes(path, bool(is_whole))
+    except Exception:  # The program goes on.
+        pass
 
 
-def _serve(modules, of_ranks):
+def _serve(modules, of_ranks, path_of_list):
     """Be the fork server; return in workers only. The program must not run in the server itself."""
     try:
         _load_hidden()
-        _load("ddprun_preload").serve(3, modules, of_ranks)
+        _load("ddprun_preload").serve(3, modules, of_ranks, path_of_list)
     except BaseException:
         os._exit(1)
 
@@ -93,11 +83,11 @@ def _serve(modules, of_ranks):
 _wanted = _step_aside()
 _is_fork = bool(_wanted["PRELOAD"])
 if _is_fork:
-    _serve(_wanted["PRELOAD"], _wanted["PRELOAD_RANKS"])
+    _serve(_wanted["PRELOAD"], _wanted["PRELOAD_RANKS"], _wanted["PRELOAD_LIST"])
     _wanted = _step_aside()
 if _wanted["WATCH"]:
     _watch(_wanted["WATCH"], _wanted["WATCH_SOCKET"], _wanted["WATCH_DUMP"])
 if _wanted["PRELOAD_LEARN"]:
-    _learn()
+    _take_notes(_wanted["PRELOAD_LEARN"], _wanted["PRELOAD_WHOLE"])
 if not _is_fork:
     _load_hidden()

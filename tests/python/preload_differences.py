@@ -9,6 +9,7 @@ those that the script itself imports, and some more. Used as a test by preload_t
 """
 
 import argparse
+import importlib.util
 import os
 import random
 import re
@@ -27,7 +28,8 @@ LIMIT_S = 120
 # More than any of the scripts imports, so that a module that is there too early has its chance to be seen.
 MODULES = ("json,decimal,random,socket,subprocess,multiprocessing,multiprocessing.pool,concurrent.futures,threading,logging,"
            "argparse,pickle,tempfile,asyncio,ctypes,signal,warnings,unittest,traceback,faulthandler,xml.dom.minidom,sqlite3,"
-           "email.message,http.client,dataclasses,typing,inspect,uuid,hashlib,secrets,numpy,importlib.metadata")
+           "email.message,http.client,dataclasses,typing,inspect,uuid,hashlib,secrets,importlib.metadata")
+MODULES += ",numpy" if importlib.util.find_spec("numpy") else ""
 
 SCRIPTS = {
     "prints": "print('a'); print('b', end=''); import sys; sys.stdout.write('c\\n'); print('d', file=sys.stderr)",
@@ -168,7 +170,25 @@ TORCH = {
     "torch multiprocessing": "import torch, torch.multiprocessing as m\ndef f(i, t): t += 1\nif __name__ == '__main__':\n    t = torch.zeros(2).share_memory_(); m.spawn(f, (t,), 2); print(t)",
     "torch error": "import torch; torch.ones(2) @ torch.ones(3)",
     "torch hub dir": "import torch; print(torch.hub.get_dir(), torch.version.__version__)",
+    "torch loads data, forkserver": "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\nif __name__ == '__main__':\n    print([b[0].tolist() for b in DataLoader(TensorDataset(torch.arange(4)), 2, num_workers=2, multiprocessing_context='forkserver')])",
+    "torch loads data, persistent": "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\nif __name__ == '__main__':\n    d = DataLoader(TensorDataset(torch.arange(8)), 2, num_workers=2, persistent_workers=True, prefetch_factor=2)\n    for _ in range(2): print([b[0].tolist() for b in d])",
+    "torch compiles": "import torch\ntorch.manual_seed(1)\nf = torch.compile(lambda x: (x.sin() + x.cos()).sum())\nprint(f(torch.ones(8)).item())",
+    "torch compiles for aot_eager": "import torch\ntorch.manual_seed(1)\nm = torch.compile(torch.nn.Linear(4, 2), backend='aot_eager')\nm(torch.ones(2, 4)).sum().backward(); print([p.grad.tolist() for p in m.parameters()])",
+    "torch exports": "import torch\nprint(torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)).graph_module.code[:200]) if hasattr(torch, 'export') else print('none')",
+    "torch profiles": "import torch\nwith torch.profiler.profile() as p: torch.ones(3).sum()\nprint(sorted({e.key for e in p.key_averages()}))",
+    "torch saves a checkpoint": "import os, tempfile, torch, torch.distributed as d, torch.distributed.checkpoint as c\nd.init_process_group('gloo')\nf = [tempfile.mkdtemp()] if d.get_rank() == 0 else [None]\nd.broadcast_object_list(f)\ns = {'a': torch.ones(3) * 2}\n(c.save if hasattr(c, 'save') else c.save_state_dict)(s, storage_writer=c.FileSystemWriter(f[0]))\nd.barrier(); print(sorted(os.listdir(f[0])))",
+    "torch FSDP": "import torch, torch.distributed as d\nd.init_process_group('gloo')\ntry:\n    from torch.distributed.fsdp import fully_shard\nexcept ImportError:\n    fully_shard = lambda m: m\ntorch.manual_seed(1)\nm = torch.nn.Linear(4, 4); fully_shard(m); o = torch.optim.AdamW(m.parameters())\nfor _ in range(2):\n    o.zero_grad(); m(torch.ones(2, 4)).sum().backward(); o.step()\nprint([float(getattr(p, 'full_tensor', lambda p=p: p)().double().sum()) for p in m.parameters()])",
+    "torch generators": "import torch, random\nprint(torch.initial_seed() == torch.initial_seed(), torch.rand(1).shape, 0 <= random.random() < 1)",
+    "torch threads are set": "import torch\ntorch.set_num_threads(2); print(torch.get_num_threads(), (torch.ones(512, 512) @ torch.ones(512, 512)).sum().item())",
+    "torch pins deterministic": "import torch; torch.use_deterministic_algorithms(True); torch.manual_seed(0); print(torch.nn.functional.dropout(torch.ones(9)).tolist())",
+    "torch excepthook": "import torch, sys; print(sys.excepthook is sys.__excepthook__); raise RuntimeError('x')",
+    "torch is killed": "import os, torch; torch.ones(3).sum(); os.kill(os.getpid(), 9)",
+    "torch warns": "import torch, warnings; warnings.warn('careful'); torch.tensor(torch.ones(2))",
+    "torch lightning": "import logging, torch\ntry:\n    import lightning as L\nexcept ImportError:\n    L = None\nif L:\n    logging.getLogger('lightning.pytorch').setLevel(logging.ERROR)\n    class M(L.LightningModule):\n        def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)\n        def training_step(self, b, i): return self.l(b[0]).pow(2).mean()\n        def configure_optimizers(self): return torch.optim.SGD(self.parameters(), .1)\n    L.seed_everything(1)\n    m = M()\n    t = L.Trainer(accelerator='cpu', devices='auto', max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)\n    t.fit(m, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 4)), 2))\n    print([p.tolist() for p in m.parameters()])",
+    "torch transformers": "import torch\ntry:\n    import transformers as t\nexcept ImportError:\n    t = None\nif t:\n    torch.manual_seed(1)\n    m = t.BertModel(t.BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, vocab_size=99)).eval()\n    print(float(m(torch.tensor([[1, 2, 3]])).last_hidden_state.double().sum()))",
 }
+TORCH_MODULES = ",torch,torch.distributed,torch.utils.data,torch.optim,torch.nn.parallel,torch.distributed.checkpoint"
+LIBRARIES = {"torch lightning": "lightning", "torch transformers": "transformers.models.bert.modeling_bert"}
 # Of which scripts are put together.
 PIECES = [
     "print('{n}')", "import json; print(json.dumps({{'n': {n}}}))", "import sys; print({n}, file=sys.stderr)",
@@ -209,7 +229,7 @@ def outcome(script, ranks, modules, folder):
                           env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False)
     if modules:
         text = done.stderr.decode(errors="replace")
-        if "preloaded " not in text or "started cold" in text:
+        if "preloaded " not in text or "started cold" in text or "left out" in text:
             raise AssertionError(f"{script} was not preloaded:\n{text}")
     return done.returncode, by_rank(done.stdout), by_rank(done.stderr)
 
@@ -255,7 +275,9 @@ def main():
     differing = 0
     for name, text in scripts.items():
         for ranks in (1, 2):
-            modules = MODULES + (",torch,torch.distributed,torch.utils.data,torch.optim" if name in TORCH else "")
+            modules = MODULES + (TORCH_MODULES if name in TORCH else "")
+            library = LIBRARIES.get(name, "")
+            modules += f",{library}" if library and importlib.util.find_spec(library.partition(".")[0]) else ""
             folder = tempfile.mkdtemp(prefix="ddprun-differences-")
             try:
                 found = difference(textwrap.dedent(text) + "\n", ranks, folder, modules)

@@ -8,6 +8,7 @@ import signal
 import stat
 import sys
 import textwrap
+import time
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -62,6 +63,7 @@ with open(os.path.join(os.environ["D"], "facts." + os.environ["RANK"]), "w") as 
     json.dump({"preloaded": PRELOADED, "facts": facts}, file)
 """
 FACTS = "import sys\nPRELOADED = 'xml.dom.minidom' in sys.modules\n" + FACTS
+WAITS_FOR_IMPORTS_S = 30  # As agent.cc has it.
 # Of each run its own.
 OF_A_RUN = re.compile(r"DDPRUN_|TORCHELASTIC_|MASTER_PORT|NCCL_RAS_ADDR|PYTHONPATH")
 
@@ -310,7 +312,18 @@ class Faults(PreloadCase):
 
     def test_a_server_that_is_stopped(self):
         job = self.hit_server(signal.SIGSTOP)
-        self.assertIn("rank 0 (local rank 0) is started cold: the fork server does not answer", job.err())
+        self.assertRegex(job.err(), r"rank 0 \(local rank 0\) is started cold: the fork server (was stopped by SIGSTOP|"
+                                    r"does not answer)")
+
+    def test_a_server_that_is_stopped_while_it_imports_is_not_waited_for(self):
+        self.write("slow.py", "import os; os.mkdir(os.environ['D'] + '/slow'); os.read(os.pipe()[0], 1)", "library")
+        job = self.start_preloaded("--rdzv-conf", "join_timeout=86400", self.write("here.py", "print('here')"), modules="slow")
+        wait_until(lambda: os.path.exists(self.path("slow")), job.text)
+        began = time.monotonic()
+        os.kill(self.server_of(job).pid, signal.SIGSTOP)
+        self.finish(job)
+        self.assertIn("is started cold: the fork server was stopped by SIGSTOP", job.err())
+        self.assertLess(time.monotonic() - began, WAITS_FOR_IMPORTS_S, job.text())
 
     def test_one_line_tells_of_all_workers_that_start_cold(self):
         script = self.write("here.py", "print('here')")
@@ -337,6 +350,18 @@ class Faults(PreloadCase):
         gate.open()
         self.finish(job)
         self.assertEqual(re.findall("preloaded (True|False)", job.out()), ["False", "True"], job.text())
+
+    def test_the_other_node_does_not_wait_to_end_for_a_server_that_imports(self):
+        self.write("slow.py", """
+            import contextlib, os
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(os.environ["D"] + "/slow")
+                os.read(os.pipe()[0], 1)
+            """, "library")
+        began = time.monotonic()
+        job = self.run_preloaded("--local-nodes", "2", "--rdzv-conf", "join_timeout=86400",
+                                 self.write("ends.py", "import sys; sys.exit(3)"), modules="slow", code=3)
+        self.assertLess(time.monotonic() - began, WAITS_FOR_IMPORTS_S, job.text())
 
     def test_a_run_that_is_stopped_while_its_server_imports(self):
         self.write("slow.py", "import os; os.mkdir(os.environ['D'] + '/slow'); os.read(os.pipe()[0], 1)", "library")
@@ -407,6 +432,16 @@ class Modules(PreloadCase):
     def test_a_file(self):
         self.leaves_out("f = open(__file__)", "")
 
+    def test_a_file_that_outlives_an_exec(self):
+        self.leaves_out("import os; f = os.open(__file__, os.O_RDONLY); os.set_inheritable(f, True)", "")
+
+    def test_a_descriptor_that_ddprun_was_started_with_is_no_modules(self):
+        script = self.write("here.py", self.HERE)
+        job = self.start_program(["/bin/sh", "-c", f"exec \"$@\" 9<{script}", "sh", ddprun_case.DDPRUN, "-v", "--preload", "xml",
+                                  script], env=self.environment(), cwd=self.path("job"))
+        self.finish(job)
+        self.assert_preloaded(job)
+
     def test_a_process(self):
         self.leaves_out("import subprocess; p = subprocess.Popen(['sleep', '60'])", "")
 
@@ -415,6 +450,16 @@ class Modules(PreloadCase):
 
     def test_a_variable_of_the_rank(self):
         self.leaves_out("import os; RANK = os.environ.get('LOCAL_RANK', '0')", "")
+
+    def test_a_module_that_looks_for_variables_of_its_own_among_all(self):
+        self.write("lib_looks.py", "import os; OWN = [v for k, v in os.environ.items() if k.startswith('LOOKS_')]", "library")
+        script = self.write("here.py", self.HERE)
+        job = self.run_preloaded(script, modules="lib_looks,xml")
+        self.assertIn("has lib_looks xml\n", job.out())
+        self.assertNotIn("left out", job.err())
+
+    def test_a_copy_of_all_variables(self):
+        self.leaves_out("import os; COPY = dict(os.environ)", "")
 
     def test_an_import_that_fails_half_way(self):
         self.leaves_out("import json.tool; raise RuntimeError('no')", "")
@@ -434,6 +479,14 @@ class Modules(PreloadCase):
         job = self.run_preloaded("--nproc-per-node", "2", script, modules="lib_loud")
         self.assert_preloaded(job)
         self.assertEqual([job.out().count("]:loud\n"), job.out().count("here"), job.err().count("louder")], [2, 2, 2])
+
+    def test_what_an_import_sets_is_set_in_each_worker(self):
+        self.write("lib_sets.py", "import os; os.environ['LIB_SET'] = '1'; os.environ.pop('LIB_GONE')", "library")
+        script = self.write("here.py", "import os, lib_sets; print('set', os.environ.get('LIB_SET'), os.environ.get('LIB_GONE'), "
+                                       "b'LIB_GONE' in open('/proc/self/environ', 'rb').read())")
+        job = self.run_preloaded("--nproc-per-node", "2", script, modules="lib_sets", env={"LIB_GONE": "1"})
+        self.assert_preloaded(job)
+        self.assertEqual(job.out().count("set 1 None True"), 2, job.text())
 
     def test_a_file_of_the_program_that_hides_a_module_of_that_name(self):
         self.write("lib_same.py", "WHERE = 'library'", "library")
@@ -493,7 +546,7 @@ class Learned(PreloadCase):
             """)
         jobs = [self.run_preloaded("--nproc-per-node", "2", script) for _ in range(2)]
         self.assertEqual([job.out().count("preloaded True") for job in jobs], [0, 2], jobs[1].text())
-        self.assertIn("started cold: nothing is known yet", jobs[0].err())
+        self.assertIn("nothing is known yet of what the program imports", jobs[0].err())
         (lines,) = self.cached().values()
         self.assertIn("xml.dom.minidom", lines)
         self.assertNotIn("own", lines)
@@ -509,11 +562,96 @@ class Learned(PreloadCase):
         self.run_preloaded(self.write("train.py", "import xml.dom.minidom; raise ValueError"), code=1)
         self.assertEqual(len(self.cached()), 1)
 
+    def test_a_worker_that_is_killed_leaves_a_list_too(self):
+        script = self.write("train.py", """
+            import os, signal, xml.dom.minidom
+            os.kill(os.getpid(), signal.SIGKILL)
+            """)
+        self.run_preloaded(script, code=137)
+        (lines,) = self.cached().values()
+        self.assertIn("xml.dom.minidom", lines)
+        self.assertNotIn(".", lines)
+
+    def test_a_run_that_is_killed_whole_leaves_a_list_once_its_imports_have_settled(self):
+        script = self.write("train.py", "import signal, xml.dom.minidom; signal.pause()")
+        job = self.start_preloaded(script)
+        wait_until(self.cached, job.text)
+        for process in [job.agents()[0].pid, job.pid]:
+            os.kill(process, signal.SIGKILL)
+        job.wait()
+        self.assert_nothing_left(job)
+        self.assert_preloaded(self.run_preloaded(self.write("train.py", "import xml.dom.minidom")))
+
+    def test_the_first_restart_of_the_first_run_has_what_was_learned(self):
+        script = self.write("train.py", """
+            import os, sys
+            print("preloaded", "xml.dom.minidom" in sys.modules, flush=True)
+            import xml.dom.minidom, asyncio
+            if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                with open(os.environ["D"] + "/gate") as gate:
+                    gate.read(1)
+                sys.exit(3)
+            """)
+        gate = self.gate()
+        job = self.start_preloaded("--max-restarts", "1", script)
+        job.wait_for(r"preloaded \d+ modules")
+        gate.open()
+        self.finish(job)
+        self.assertEqual(re.findall("preloaded (True|False)", job.out()), ["False", "True"], job.text())
+
+    def test_a_run_that_cannot_restart_has_no_second_server(self):
+        script = self.write("train.py", """
+            import os, sys, xml.dom.minidom, asyncio
+            with open(os.environ["D"] + "/gate") as gate:
+                gate.read(1)
+            """)
+        gate = self.gate()
+        job = self.start_preloaded(script)
+        wait_until(self.cached, job.text)
+        gate.open()
+        self.finish(job)
+        self.assertNotIn("modules were learned", job.err())
+
+    def test_lists_of_several_runs_are_merged(self):
+        script = self.write("train.py", """
+            import sys
+            if sys.argv[1] == "a":
+                import xml.dom.minidom
+            else:
+                import wsgiref.util
+            """)
+        self.run_preloaded(script, "a")
+        self.run_preloaded(script, "b")
+        (lines,) = self.cached().values()
+        self.assertEqual({"xml.dom.minidom", "wsgiref.util"} - set(lines), set())
+
+    def test_an_import_that_fails_is_not_learned(self):
+        self.write("lib_half.py", "import wsgiref.util; raise RuntimeError", "library")
+        script = self.write("train.py", """
+            import contextlib, sys
+            sys.path.insert(0, "half")
+            with contextlib.suppress(ImportError):
+                import xml.nowhere
+            with contextlib.suppress(RuntimeError):
+                import lib_half
+            import xml.dom.minidom
+            """)
+        self.run_preloaded(script)
+        (lines,) = self.cached().values()
+        self.assertIn("wsgiref.util", lines)
+        self.assertEqual({"xml.nowhere", "lib_half"} & set(lines), set())
+
+    def test_once_a_run_has_come_to_its_end_its_next_imports_are_not_followed(self):
+        script = self.write("train.py", "import sys; print('finders', len(sys.meta_path))")
+        jobs = [self.run_preloaded(script) for _ in range(2)]
+        found = [int(re.search(r"finders (\d+)", job.out()).group(1)) for job in jobs]
+        self.assertEqual(found[0], found[1] + 1)
+
     def test_a_list_that_is_damaged_is_no_list(self):
         script = self.write("train.py", "import xml.dom.minidom")
         self.run_preloaded(script)
         (name,) = self.cached()
-        for text in (b"", b"\xff\x00", b"ddprun preload 1\nanother\nxml\n", b"x" * (2 << 20)):
+        for text in (b"", b"\xff\x00", b"ddprun preload 1\nanother\nxml\n", b"x" * (2 << 20), b"ddprun preload 2"):
             with open(self.path("cache/ddprun/preload/" + name), "wb") as file:
                 file.write(text)
             self.assertNotIn("preloaded ", self.run_preloaded(script).err())
@@ -526,6 +664,13 @@ class Learned(PreloadCase):
         job = self.run_preloaded(script)
         self.assertIn("is started cold: config.py:2 sets OMP_NUM_THREADS", job.err())
 
+    def test_a_variable_that_installed_code_sets_before_an_import_is_noticed(self):
+        self.write("lib_tool.py", "import os\ndef run():\n    os.environ['OMP_NUM_THREADS'] = '3'", "library")
+        script = self.write("train.py", "import lib_tool; lib_tool.run(); import xml.dom.minidom")
+        self.run_preloaded(script)
+        job = self.run_preloaded(script)
+        self.assertIn("is started cold: the program sets OMP_NUM_THREADS before it imports", job.err())
+
     def test_each_way_to_set_a_variable_is_found(self):
         sys.path.insert(0, os.path.join(HERE, "../../python/startup"))
         self.addCleanup(sys.path.pop, 0)
@@ -537,8 +682,8 @@ class Learned(PreloadCase):
                                ("os.environ |= a", "variables of the environment"),
                                ("def f():\n    os.environ['A'] = '1'", "A"), ("os.environ['RANK'] = '1'", ""),
                                ("os.environ['NCCL_DEBUG'] = '1'", ""), ("a = os.environ['A']", ""), ("environment['A'] = 1", "")):
-            self.assertEqual(source.read(self.write("train.py", line)).sets, variable, line)
-        self.assertIn("dotenv", source.read(self.write("train.py", "from dotenv import load_dotenv")).sets)
+            self.assertEqual(source.read(self.write("train.py", line))[0], variable, line)
+        self.assertIn("dotenv", source.read(self.write("train.py", "from dotenv import load_dotenv"))[0])
 
     def test_a_program_may_set_what_is_read_later(self):
         script = self.write("train.py", "import os, xml.dom.minidom\nos.environ['MASTER_PORT'] = '1'")

@@ -12,11 +12,12 @@ from __future__ import annotations
 import importlib
 
 
-def serve(descriptor: int, wanted: str, of_ranks: str) -> None:
+def serve(descriptor: int, wanted: str, of_ranks: str, path_of_list: str) -> None:
     """Be the fork server at this end of the agent's channel. Return in workers only."""
-    importlib.import_module(__name__ + "._server").serve(descriptor, wanted, of_ranks)
+    server = importlib.import_module(__name__ + "._server")
+    server.serve(descriptor, wanted, of_ranks, path_of_list)
 
 
-def learn(argv: list[bytes], names: list[str]) -> None:
-    """Keep the names of the modules that a program with this command had imported by its end."""
-    importlib.import_module(__name__ + "._learned").learn(argv, names)
+def take_notes(path: str, is_whole: bool) -> None:
+    """Note in a worker, at this path, what it imports; if all is known, only at its end."""
+    importlib.import_module(__name__ + "._notes").take_notes(path, is_whole)

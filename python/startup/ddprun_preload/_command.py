@@ -61,12 +61,6 @@ class Command:
                 return os.path.join(path, entry)
         return ""
 
-    def key(self) -> str:
-        """Return what is the same for all runs of this program by this interpreter."""
-        program = self.program if self.option == b"-m" else os.path.realpath(self.program)
-        where = os.getcwd() if self.option == b"-m" else ""
-        return "\t".join([sys.executable, sys.version.split()[0], program, where])
-
     def source(self) -> str:
         """Return the file that the program begins in, if that is known without importing it."""
         if self.option != b"-m":

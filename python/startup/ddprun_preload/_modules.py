@@ -5,22 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, ItemsView, Iterator
 from typing import Any
 
-from . import _learned, _source
+from . import _source
 from ._command import Command
+from ._learned import Learned
 
-# For a program that imports torch, until its own imports are known.
-_OF_TORCH = (
-    "torch",
-    "torch.nn.parallel",
-    "torch.distributed",
-    "torch.optim",
-    "torch.utils.data",
-    "torch.utils.data.distributed",
-    "torch._dynamo",
-)
 # Imported by every Python before it looks at the program's folder.
 _OF_PYTHON = frozenset(
     (
@@ -37,20 +28,25 @@ failed: list[str] = []  # Names that could not be imported.
 blamed: list[str] = []  # A name and why it must not be imported before the fork, or empty.
 
 
-def names_for(wanted: str, command: Command) -> tuple[list[str], str]:
+def names_for(wanted: str, command: Command, learned: Learned) -> tuple[list[str], str]:
     """Return what to import; or nothing, and why: no reason, if nothing is known of the program."""
     if wanted != "auto":
         return wanted.split(","), ""
-    reading = _source.read(command.source())
-    if reading.sets:
-        return [], (
-            f"{reading.sets_where} sets {reading.sets}, which modules may read when they are "
-            "imported"
-        )
-    names = _learned.names(command)
-    if not names and "torch" in reading.imports:
-        names = list(_OF_TORCH)
-    return names, ""
+    variable, where = _source.read(command.source())
+    if variable:
+        return [], f"{where} sets {variable}, which modules may read when they are imported"
+    return learned.names(), ""
+
+
+def set_by_program(learned: Learned, changed: Collection[bytes]) -> str:
+    """Return a variable that the program sets before it imports, so that modules may read it.
+
+    Modules that set variables themselves have done so here, too.
+    """
+    for name in learned.set_before():
+        if os.fsencode(name) not in changed and _source.is_read_early(name):
+            return name
+    return ""
 
 
 class _Watched(type(os.environ)):  # type: ignore[misc]
@@ -64,6 +60,11 @@ class _Watched(type(os.environ)):  # type: ignore[misc]
         if not cls.read and isinstance(key, str) and _is_of_ranks(key, cls.of_ranks):
             cls.read = key
         return str(super().__getitem__(key))
+
+    def items(self) -> ItemsView[str, str]:
+        """Return all, for those who look for a name of their own: tqdm does. Not a read of each."""
+        plain = {self.decodekey(key): self.decodevalue(self._data[key]) for key in self._data}
+        return plain.items()
 
 
 def _is_of_ranks(name: str, patterns: tuple[str, ...]) -> bool:

@@ -7,8 +7,9 @@ import os
 import time
 from typing import NoReturn
 
-from . import _command, _inspection, _kernel, _learned, _modules, _worker
+from . import _command, _inspection, _kernel, _modules, _worker
 from ._channel import Channel, Request
+from ._learned import Learned
 from ._output import Output
 
 _EXIT_FAILED = 1
@@ -20,10 +21,11 @@ _WITHOUT_MAX = 5
 class _Server:
     """What it was started with, and what it has imported."""
 
-    def __init__(self, descriptor: int, wanted: str, of_ranks: str) -> None:
+    def __init__(self, descriptor: int, wanted: str, of_ranks: str, path_of_list: str) -> None:
         self.channel = Channel(descriptor)
         self.wanted = wanted
         self.of_ranks = of_ranks.split(",")
+        self.learned = Learned(path_of_list)
         self.environment = dict(_kernel.first_environment())
         self.command = _command.own_command()
         self.folder = os.getcwd()
@@ -31,6 +33,7 @@ class _Server:
         self.output = Output()
         self.without = [name for name in os.environ.pop(_WITHOUT, "").split(":") if name]
         self.stepwise = bool(os.environ.pop(_STEPWISE, ""))
+        self.changed: dict[bytes, bytes | None] = {}  # Variables that modules have set, or removed.
 
     def prepare(self) -> None:
         """Import, look whether this process may be forked, and report to the agent."""
@@ -38,11 +41,12 @@ class _Server:
         _kernel.set_process_name("ddprun-preload")
         if not _kernel.show(self.command.argv, list(self.environment.items())):
             self.refuse("this kernel does not let a process change what /proc shows of it")
-        names, why = _modules.names_for(self.wanted, self.command)
+        names, why = _modules.names_for(self.wanted, self.command, self.learned)
         if not names:
             self.refuse(why)
-        forbidden = _learned.forbidden(self.command) if self.wanted == "auto" else []
+        forbidden = self.learned.forbidden() if self.wanted == "auto" else []
         dropped = forbidden + self.without
+        before = dict(os.environb)
         for name in _modules.import_all(names, dropped, self.of_ranks):
             if self.stepwise:
                 self.check(name)
@@ -51,6 +55,13 @@ class _Server:
         flaw = self.output.flaw() or _inspection.flaw()
         if flaw:
             self.start_again("", flaw)
+        for variable in before.keys() | os.environb.keys():
+            if os.environb.get(variable) != before.get(variable):
+                self.changed[variable] = os.environb.get(variable)
+        is_auto = self.wanted == "auto"
+        set_first = _modules.set_by_program(self.learned, self.changed) if is_auto else ""
+        if set_first:
+            self.refuse(f"the program sets {set_first} before it imports modules that may read it")
         gc.collect()
         gc.freeze()
         self.channel.ready(_modules.summary(time.monotonic() - began, dropped))
@@ -66,13 +77,14 @@ class _Server:
         if (self.stepwise and not name) or len(self.without) >= _WITHOUT_MAX:
             self.refuse(blame)
         if name and self.wanted == "auto":
-            _learned.forbid(self.command, name)
+            self.learned.forbid(name)
         without = self.without + ([name] if name else [])
         environment = dict(self.environment)
         environment[_WITHOUT.encode()] = ":".join(without).encode()
         environment[_STEPWISE.encode()] = b"" if name and not self.stepwise else b"1"
         _kernel.set_process_name(self.name)
         _inspection.end_children()
+        _inspection.close_at_exec()
         os.execve(self.command.argv[0], self.command.argv, environment)
 
     def refuse(self, why: str) -> NoReturn:
@@ -98,7 +110,7 @@ class _Server:
                 return False
             pid, why = _worker.fork()
             if pid == 0:
-                _worker.become(request, self.channel, self.command, self.output, self.name)
+                _worker.become(request, self)
                 return True
             if pid > 0:
                 self.channel.forked(request.number, pid)
@@ -107,10 +119,10 @@ class _Server:
         return False
 
 
-def serve(descriptor: int, wanted: str, of_ranks: str) -> None:
+def serve(descriptor: int, wanted: str, of_ranks: str, path_of_list: str) -> None:
     """Be the fork server at this end of the agent's channel. Return in workers only."""
     try:
-        server = _Server(descriptor, wanted, of_ranks)
+        server = _Server(descriptor, wanted, of_ranks, path_of_list)
         server.prepare()
         while not server.serve_once():
             pass

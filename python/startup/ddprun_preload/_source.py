@@ -1,10 +1,9 @@
-"""What a program imports and which variables it sets, read from its text and not run."""
+"""Which variables a program sets, read from its text and not run."""
 
 from __future__ import annotations
 
 import ast
 import os
-from dataclasses import dataclass, field
 
 _FILES_MAX = 200
 _BYTES_MAX = 2 << 20
@@ -20,28 +19,29 @@ _READ_LATE_PREFIXES = ("MASTER_", "NCCL_", "GLOO_", "TORCH_NCCL_", "WANDB_")
 _SETTERS = ("setdefault", "update", "__setitem__", "pop", "clear")
 
 
-@dataclass
-class Reading:
-    """Of a program and of the modules that lie beside it."""
-
-    imports: set[str] = field(default_factory=set)  # Top-level names.
-    sets: str = ""  # A variable that modules may read when they are imported, ...
-    sets_where: str = ""  # ... and the file and line that sets it.
+def is_read_early(variable: str) -> bool:
+    """Whether a module may read it when it is imported."""
+    return variable not in _READ_LATE and not variable.startswith(_READ_LATE_PREFIXES)
 
 
-def read(path: str) -> Reading:
-    """Read the program that begins in this file."""
-    reading = Reading()
+def read(path: str) -> tuple[str, str]:
+    """Return a variable that a program sets and that modules may read when they are imported.
+
+    With the file and line that sets it; empty: there is none. `path` is the file in which the
+    program begins; the modules beside it are read, too.
+    """
     folder = os.path.dirname(path)
     waiting, seen = [path], {path}
     while waiting and len(seen) <= _FILES_MAX:
-        file = waiting.pop()
-        for name in _read_file(file, reading):
+        imports, variable, where = _read_file(waiting.pop())
+        if variable:
+            return variable, where
+        for name in imports:
             for beside in _files_of(folder, name):
                 if beside not in seen:
                     seen.add(beside)
                     waiting.append(beside)
-    return reading
+    return "", ""
 
 
 def _files_of(folder: str, name: str) -> list[str]:
@@ -50,34 +50,30 @@ def _files_of(folder: str, name: str) -> list[str]:
     return [path for path in candidates if os.path.isfile(path)]
 
 
-def _read_file(path: str, reading: Reading) -> set[str]:
-    """Return the modules that it imports."""
+def _read_file(path: str) -> tuple[set[str], str, str]:
+    """Return the modules that it imports, and what it sets where."""
     try:
         if os.path.getsize(path) > _BYTES_MAX:
-            return set()
+            return set(), "", ""
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
+        return set(), "", ""
     names: set[str] = set()
     for node in ast.walk(tree):
+        variable = _set_by(node)
+        if variable:
+            return set(), variable, f"{os.path.basename(path)}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             names.add(module)
             names.update(f"{module}.{alias.name}".strip(".") for alias in node.names)
-        elif not reading.sets:
-            variable = _set_by(node)
-            if variable:
-                reading.sets = variable
-                reading.sets_where = f"{os.path.basename(path)}:{getattr(node, 'lineno', 0)}"
+    if "dotenv" in names:
+        return set(), "variables of the environment (dotenv)", os.path.basename(path)
     names.discard("")
-    if "dotenv" in names and not reading.sets:
-        reading.sets = "variables of the environment (dotenv)"
-        reading.sets_where = os.path.basename(path)
-    reading.imports.update(name.partition(".")[0] for name in names)
-    return names
+    return names, "", ""
 
 
 def _is_environ(node: ast.AST) -> bool:
@@ -104,6 +100,6 @@ def _set_by(node: ast.AST) -> str:
         name = getattr(key, "value", None)
         if not isinstance(name, str):
             return "variables of the environment"
-        if name not in _READ_LATE and not name.startswith(_READ_LATE_PREFIXES):
+        if is_read_early(name):
             return name
     return ""

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import sys
+from typing import Protocol
 
 from . import _kernel
 from ._channel import Channel, Request
@@ -15,6 +16,16 @@ from ._output import Output
 
 _EXIT_CANNOT_START = 127
 _LINK = 3
+
+
+class Server(Protocol):
+    """What a worker takes over from the fork server."""
+
+    channel: Channel
+    command: Command
+    output: Output
+    name: str
+    changed: dict[bytes, bytes | None]
 
 
 def fork() -> tuple[int, str]:
@@ -48,18 +59,18 @@ def fork() -> tuple[int, str]:
     return (int(text), "") if text.isdigit() else (-1, text.lstrip("-") or "the fork was killed")
 
 
-def become(request: Request, channel: Channel, command: Command, output: Output, name: str) -> None:
+def become(request: Request, server: Server) -> None:
     """Make this fork of the server what a process of its own would be. Ends it where it cannot."""
     try:
-        printed = output.printed()
+        printed = server.output.printed()
         os.setsid()
-        channel.leave()
+        server.channel.leave()
         _take_ends(request)
         _await_agent(request)
-        _set_environment(request)
+        _set_environment(request, server.changed)
         _kernel.show(request.argv, request.environment)
-        _kernel.set_process_name(name)
-        command.take_arguments(request.argv)
+        _kernel.set_process_name(server.name)
+        server.command.take_arguments(request.argv)
         for stream, text in zip((1, 2), printed):
             while text:
                 text = text[os.write(stream, text) :]
@@ -97,8 +108,13 @@ def _await_agent(request: Request) -> None:
         os._exit(_EXIT_CANNOT_START)
 
 
-def _set_environment(request: Request) -> None:
+def _set_environment(request: Request, changed: dict[bytes, bytes | None]) -> None:
     wanted = dict(request.environment)
+    for variable, value in changed.items():
+        if value is None:
+            wanted.pop(variable, None)
+        else:
+            wanted[variable] = value
     for name in [name for name in os.environb if name not in wanted]:
         del os.environb[name]
     for name, value in wanted.items():
