@@ -3,8 +3,9 @@
 
     tests/python/preload_kills.py [--count N] [--seed N]
 
-Each run has two ranks, two restarts and a fork server; one or two of its processes (fork server, agent, launcher, a worker) get
-SIGKILL or SIGSTOP at random moments from its start on. By hand only: its length depends on --count.
+Each run has two ranks, two restarts and a fork server, that of a list of modules or of --preload auto; one or two of its processes
+(fork server, agent, launcher, a worker) get SIGKILL or SIGSTOP at random moments from its start on. By hand only: its length
+depends on --count.
 """
 
 import argparse
@@ -23,11 +24,12 @@ import ddprun_case  # noqa: E402  pylint: disable=wrong-import-position
 SCRIPT = """
 import os, select, sys
 print("preloaded", "xml.dom.minidom" in sys.modules, flush=True)
+import xml.dom.minidom
 select.select([], [], [], 0.05)
 sys.exit(3 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1" else 0)
 """
 MOMENTS_S = 0.5  # Of a run, in which it is hit; a quiet one lasts as long.
-ENDS_MAX_S = 90.0  # A fork server that is stopped while it imports is waited for 30 s.
+ENDS_MAX_S = 60.0
 
 
 def victim_of(job, kind):
@@ -91,8 +93,9 @@ def main():
             file.write(SCRIPT)
         env = {"PYTHON_EXEC": sys.executable, "XDG_CACHE_HOME": folder, "XDG_STATE_HOME": folder, "TMPDIR": folder}
         for number in range(options.count):
-            job = ddprun_case.Job([ddprun_case.DDPRUN, "--preload", "xml.dom.minidom", "--nproc-per-node", "2", "--max-restarts", "2",
-                                   script], folder, env)
+            modules = source.choice(("xml.dom.minidom", "auto"))
+            job = ddprun_case.Job([ddprun_case.DDPRUN, "--preload", modules, "--nproc-per-node", "2", "--max-restarts", "2", script],
+                                  folder, env)
             try:
                 hits = hit(job, source)
                 fault = fault_of(job, hits)
