@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(HERE, "../system"))
 
 from ddprun_case import DDPRUN, clean_environment  # noqa: E402  pylint: disable=wrong-import-position
 
-LIMIT_S = 120
+LIMIT_S = 240
 # More than any of the scripts imports, so that a module that is there too early has its chance to be seen.
 MODULES = ("json,decimal,random,socket,subprocess,multiprocessing,multiprocessing.pool,concurrent.futures,threading,logging,"
            "argparse,pickle,tempfile,asyncio,ctypes,signal,warnings,unittest,traceback,faulthandler,xml.dom.minidom,sqlite3,"
@@ -281,6 +281,8 @@ def main():
             folder = tempfile.mkdtemp(prefix="ddprun-differences-")
             try:
                 found = difference(textwrap.dedent(text) + "\n", ranks, folder, modules)
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                found = f"{error}\n{getattr(error, 'stderr', None) or b''!r}"
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             if found:

@@ -432,16 +432,6 @@ class Modules(PreloadCase):
     def test_a_file(self):
         self.leaves_out("f = open(__file__)", "")
 
-    def test_a_file_that_outlives_an_exec(self):
-        self.leaves_out("import os; f = os.open(__file__, os.O_RDONLY); os.set_inheritable(f, True)", "")
-
-    def test_a_descriptor_that_ddprun_was_started_with_is_no_modules(self):
-        script = self.write("here.py", self.HERE)
-        job = self.start_program(["/bin/sh", "-c", f"exec \"$@\" 9<{script}", "sh", ddprun_case.DDPRUN, "-v", "--preload", "xml",
-                                  script], env=self.environment(), cwd=self.path("job"))
-        self.finish(job)
-        self.assert_preloaded(job)
-
     def test_a_process(self):
         self.leaves_out("import subprocess; p = subprocess.Popen(['sleep', '60'])", "")
 
@@ -479,6 +469,12 @@ class Modules(PreloadCase):
         job = self.run_preloaded("--nproc-per-node", "2", script, modules="lib_loud")
         self.assert_preloaded(job)
         self.assertEqual([job.out().count("]:loud\n"), job.out().count("here"), job.err().count("louder")], [2, 2, 2])
+
+    def test_an_import_that_takes_long_is_named(self):
+        self.write("lib_slow/__init__.py", "import time\nbegan = time.monotonic()\nwhile time.monotonic() < began + 0.2: pass", "library")
+        self.write("lib_slow/part.py", "", "library")
+        job = self.run_preloaded(self.write("here.py", self.HERE), modules="lib_slow.part,keyword")
+        self.assertRegex(job.err(), r"preloaded \d+ modules in \d\.\d\d s \(lib_slow [\d.]+ s\)")
 
     def test_what_an_import_sets_is_set_in_each_worker(self):
         self.write("lib_sets.py", "import os; os.environ['LIB_SET'] = '1'; os.environ.pop('LIB_GONE')", "library")

@@ -6,7 +6,6 @@ would be the same one in all workers; a GPU's context is unusable in a copy.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -14,20 +13,6 @@ from collections.abc import Iterator
 # Descriptors of this process, and files that workers may share: they hold no state.
 _OWN = range(4)  # Standard input, output and error, and the channel.
 _HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
-
-
-def _descriptors() -> dict[int, str]:
-    """Return what this process has open, but for its own."""
-    found = {}
-    for entry in os.listdir("/proc/self/fd"):
-        if int(entry) not in _OWN:
-            with contextlib.suppress(OSError):  # The descriptor of the folder that is read here.
-                found[int(entry)] = os.readlink(f"/proc/self/fd/{entry}")
-    return found
-
-
-# What every worker inherits, too. This module is imported before any other one.
-_INHERITED = _descriptors()
 
 
 def flaw() -> str:
@@ -43,8 +28,14 @@ def _flaws() -> Iterator[str]:
         yield "starts a process when it is imported"
     except ChildProcessError:
         pass
-    for descriptor, target in _descriptors().items():
-        if target not in _HARMLESS and _INHERITED.get(descriptor) != target:
+    for descriptor in os.listdir("/proc/self/fd"):
+        if int(descriptor) in _OWN:
+            continue
+        try:
+            target = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue  # The descriptor of the folder that is read here.
+        if target not in _HARMLESS:
             yield f"opens {target} when it is imported"
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
@@ -56,13 +47,6 @@ def _flaws() -> Iterator[str]:
                 yield f"shares memory ({path or 'anonymous'}) when it is imported"
     if _threads() > 1:
         yield "starts a thread when it is imported"
-
-
-def close_at_exec() -> None:
-    """Have an exec close what modules have opened: it would seem to be inherited."""
-    for descriptor in _descriptors():
-        if descriptor not in _INHERITED:
-            os.set_inheritable(descriptor, False)
 
 
 def end_children() -> None:

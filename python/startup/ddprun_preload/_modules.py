@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 from collections.abc import Collection, ItemsView, Iterator
 from typing import Any
 
@@ -23,8 +24,11 @@ _OF_PYTHON = frozenset(
     )
 )
 _SHOWN_MAX = 8
+_SLOW_S = 0.1
+_SLOW_SHARE = 5  # A package that takes such a part of the time is named.
 
 failed: list[str] = []  # Names that could not be imported.
+seconds: dict[str, float] = {}  # Of the imports of each top-level name, with what they import.
 blamed: list[str] = []  # A name and why it must not be imported before the fork, or empty.
 
 
@@ -84,7 +88,10 @@ def import_all(names: list[str], dropped: list[str], of_ranks: list[str]) -> Ite
         for name in names:
             if name in sys.modules or any(name == d or name.startswith(d + ".") for d in dropped):
                 continue
+            began = time.monotonic()
             is_whole = _import(name)
+            top = name.partition(".")[0]
+            seconds[top] = seconds.get(top, 0.0) + time.monotonic() - began
             if _Watched.read:
                 blamed[:] = name, f"reads {_Watched.read} when it is imported"
                 return
@@ -119,8 +126,17 @@ def top_level() -> set[str]:
     return {name.partition(".")[0] for name in sys.modules} - _OF_PYTHON
 
 
-def summary(seconds: float, without: list[str]) -> str:
-    text = f"{len(sys.modules)} modules in {seconds:.2f} s"
+def _slowest(whole: float) -> str:
+    """Name the packages to which much of the time belongs, the slowest first."""
+    slow = sorted((took, name) for name, took in seconds.items() if took >= whole / _SLOW_SHARE)
+    return ", ".join(f"{name} {took:.2f} s" for took, name in reversed(slow))
+
+
+def summary(whole: float, without: list[str]) -> str:
+    """Return how much was imported, where the seconds went, and what was left out."""
+    text = f"{len(sys.modules)} modules in {whole:.2f} s"
+    slowest = _slowest(whole) if whole >= _SLOW_S else ""
+    text += f" ({slowest})" if slowest else ""
     left_out = without + failed
     if left_out:
         more = ", ..." if len(left_out) > _SHOWN_MAX else ""

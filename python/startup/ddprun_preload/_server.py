@@ -84,7 +84,6 @@ class _Server:
         environment[_STEPWISE.encode()] = b"" if name and not self.stepwise else b"1"
         _kernel.set_process_name(self.name)
         _inspection.end_children()
-        _inspection.close_at_exec()
         os.execve(self.command.argv[0], self.command.argv, environment)
 
     def refuse(self, why: str) -> NoReturn:
