@@ -1,7 +1,8 @@
 // ddprun: the user's command. Reads the command line and starts what it requests: a node of a run
 // here (run/launch.h), one on each of --hosts (hosts/hosts_run.h) or of the hosts that a script
 // lists (hosts/discovery_run.h), or, started by one of those, a node by its orders. `ddprun doctor`
-// starts nothing, and checks (doctor/doctor.h).
+// starts nothing, and checks (doctor/doctor.h); `ddprun slurm` submits a run to Slurm
+// (slurm/slurm.h).
 
 #include <cstdio>
 #include <exception>
@@ -18,8 +19,10 @@
 #include "launcher/options/allocation.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/options.h"
+#include "launcher/options/slurm_options.h"
 #include "launcher/plan/gather_facts.h"
 #include "launcher/run/launch.h"
+#include "launcher/slurm/slurm.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -31,6 +34,9 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
   }
   const auto config = read_config_file(config_path(environment), environment);
   if (!config) return fail(config.error());
+  if (argc > 1 && argv[1] == kSlurmCommand) {
+    return run_slurm(argc - 1, argv + 1, with_config(environment, *config));
+  }
   auto outcome = parse(argc, argv, with_config(environment, *config));
   if (!outcome) {
     return fail({outcome.error().code, explained(outcome.error().context, *config, environment)});

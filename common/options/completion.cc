@@ -106,11 +106,16 @@ _ddprun_list() {  # The last word of a list with commas.
 
 constexpr std::string_view kBashHead =
     R"(_ddprun() {
-  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} i
+  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} i first=1
   [[ $word == = ]] && word=  # bash takes --flag=value and a:b to pieces.
   [[ $previous == = ]] && previous=${COMP_WORDS[COMP_CWORD-2]}
-  [[ ${COMP_WORDS[1]} == doctor && COMP_CWORD -gt 1 ]] && { _ddprun_doctor; return; }
-  for ((i = 1; i < COMP_CWORD; ++i)); do
+  if [[ COMP_CWORD -gt 1 ]]; then
+    case ${COMP_WORDS[1]} in
+)";
+
+constexpr std::string_view kBashWords = R"(    esac
+  fi
+  for ((i = first; i < COMP_CWORD; ++i)); do
     case ${COMP_WORDS[i]} in
 )";
 
@@ -128,26 +133,57 @@ constexpr std::string_view kBashProgram = R"(
     :) COMPREPLY=(); return ;;
 )";
 
-// The words behind `doctor`.
-std::string bash_doctor(std::span<const Option> options) {
-  return "_ddprun_doctor() {\n  case $previous in\n" + bash_cases(options) +
-         "  esac\n  COMPREPLY=($(compgen -f -W '" + names_of(options) + "' -- \"$word\"))\n}\n";
+// The words behind a command such as `doctor`.
+std::string bash_function(const CommandSpec& command) {
+  const std::vector<Option> options = offered(command.options);
+  return "_ddprun_" + std::string(command.name) + "() {\n  case $previous in\n" +
+         bash_cases(options) + "  esac\n  COMPREPLY=($(compgen -f -W '" + names_of(options) +
+         "' -- \"$word\"))\n}\n";
 }
 
-std::string for_bash(std::span<const Option> options, std::span<const Option> of_doctor) {
-  std::string patterns;
+// The branch of the shell's `case` for a command.
+std::string bash_branch(const CommandSpec& command) {
+  const std::string name(command.name), call = "_ddprun_" + name + "; return";
+  if (!command.until_dashes) return "      " + name + ") " + call + " ;;\n";
+  return "      " + name +
+         ")\n"
+         "        for ((i = 2; i < COMP_CWORD; ++i)); do\n"
+         "          [[ ${COMP_WORDS[i]} == -- ]] && { first=$((i + 1)); break; }\n"
+         "        done\n"
+         "        ((first == 1)) && { " +
+         call + "; } ;;\n";
+}
+
+// "doctor slurm".
+std::string command_names(const ProgramSpec& program) {
+  std::string names;
+  for (const CommandSpec& command : program.commands) {
+    names += (names.empty() ? "" : " ") + std::string(command.name);
+  }
+  return names;
+}
+
+std::string for_bash(std::span<const Option> options, const ProgramSpec& program) {
+  std::string patterns, functions, calls;
   for (const Option& option : options) {
     if (takes_value(option)) patterns += (patterns.empty() ? "" : "|") + bash_pattern(option);
   }
-  return std::string(kBashHosts) + bash_doctor(of_doctor) + std::string(kBashHead) + "      " +
-         patterns + ")" + std::string(kBashProgram) + bash_cases(options) +
+  for (const CommandSpec& command : program.commands) {
+    functions += bash_function(command);
+    calls += bash_branch(command);
+  }
+  return std::string(kBashHosts) + functions + std::string(kBashHead) + calls +
+         std::string(kBashWords) + "      " + patterns + ")" + std::string(kBashProgram) +
+         bash_cases(options) +
          "  esac\n"
          "  if [[ $word == -* ]]; then\n"
          "    COMPREPLY=($(compgen -W '" +
          names_of(options) +
          "' -- \"$word\"))\n"
          "  else\n"
-         "    COMPREPLY=($(compgen -f -c -W doctor -- \"$word\"))\n"
+         "    COMPREPLY=($(compgen -f -c -W '" +
+         command_names(program) +
+         "' -- \"$word\"))\n"
          "  fi\n"
          "}\n"
          "complete -o filenames -F _ddprun ddprun\n";
@@ -197,19 +233,33 @@ std::string zsh_specs(std::span<const Option> options) {
   return specs;
 }
 
-std::string for_zsh(std::span<const Option> options, std::span<const Option> of_doctor) {
-  return "#compdef ddprun\n"
-         "# ddprun completion for zsh: source <(ddprun --print-completion zsh)\n"
-         "_ddprun() {\n"
-         "  if (( CURRENT > 2 )) && [[ $words[2] == doctor ]]; then\n"
+std::string zsh_branch(const CommandSpec& command) {
+  const bool one_program = std::ranges::any_of(command.options, &Option::positional);
+  const std::string name(command.name);
+  const std::string dashes =
+      !command.until_dashes ? "  "
+                            : "  if (( ${words[(i)--]} < CURRENT )) && [[ $words[2] == " + name +
+                                  " ]]; then\n"
+                                  "    local dashes=${words[(i)--]}\n"
+                                  "    shift $(( dashes - 1 )) words; (( CURRENT -= dashes - 1 ))\n"
+                                  "  el";
+  return dashes + "if (( CURRENT > 2 )) && [[ $words[2] == " + name +
+         " ]]; then\n"
          "    shift words; (( CURRENT-- ))\n"
          "    _arguments -S \\\n" +
-         zsh_specs(of_doctor) +
-         "    '1:program:_files'\n"
+         zsh_specs(offered(command.options)) +
+         (one_program ? "    '1:program:_files'\n" : "    '*:argument:_files'\n") +
          "    return\n"
-         "  fi\n"
-         "  _arguments -S -A '-*' \\\n" +
-         zsh_specs(options) +
+         "  fi\n";
+}
+
+std::string for_zsh(std::span<const Option> options, const ProgramSpec& program) {
+  std::string branches;
+  for (const CommandSpec& command : program.commands) branches += zsh_branch(command);
+  return "#compdef ddprun\n"
+         "# ddprun completion for zsh: source <(ddprun --print-completion zsh)\n"
+         "_ddprun() {\n" +
+         branches + "  _arguments -S -A '-*' \\\n" + zsh_specs(options) +
          "    '(-)1:program:_files' '*::arguments:_files'\n"
          "}\n"
          "compdef _ddprun ddprun\n";
@@ -239,25 +289,19 @@ std::string tcsh_words(std::span<const Option> options) {
 }
 
 // tcsh has one line for everything: the words behind options that have them, then the options
-// themselves, and those that only doctor has.
-std::string for_tcsh(std::span<const Option> options, std::span<const Option> of_doctor) {
+// themselves, and those that only a command has.
+std::string for_tcsh(std::span<const Option> options, const ProgramSpec& program) {
   std::vector<Option> all(options.begin(), options.end());
-  std::ranges::copy_if(of_doctor, std::back_inserter(all), [&](const Option& option) {
-    return find_option(options, option.name) == nullptr;
-  });
+  for (const CommandSpec& command : program.commands) {
+    std::ranges::copy_if(offered(command.options), std::back_inserter(all),
+                         [&](const Option& option) { return !find_option(all, option.name); });
+  }
   return "# ddprun completion for tcsh: ddprun --print-completion tcsh > f; source f\n"
          "complete ddprun" +
          tcsh_words(all) + " \\\n  'c@--@(" + names_of(all, "") + ")@' \\\n  'p@*@f@'\n";
 }
 
-// The commands of a program that starts no other, such as ddprunctl.
-std::string command_names(const ProgramSpec& program) {
-  std::string names;
-  for (const CommandSpec& command : program.commands) {
-    names += (names.empty() ? "" : " ") + std::string(command.name);
-  }
-  return names;
-}
+// Programs that start no other, such as ddprunctl.
 
 // Each option with words or files for its value, once, whichever command has it.
 std::vector<Option> options_with_choices(const ProgramSpec& program) {
@@ -368,10 +412,9 @@ Result<std::string> completion_script(std::string_view shell, const ProgramSpec&
     if (shell == "tcsh") return commands_for_tcsh(program);
   } else {
     const std::vector<Option> options = offered(program.options);
-    const std::vector<Option> of_doctor = offered(program.commands.front().options);
-    if (shell == "bash") return for_bash(options, of_doctor);
-    if (shell == "zsh") return for_zsh(options, of_doctor);
-    if (shell == "tcsh") return for_tcsh(options, of_doctor);
+    if (shell == "bash") return for_bash(options, program);
+    if (shell == "zsh") return for_zsh(options, program);
+    if (shell == "tcsh") return for_tcsh(options, program);
   }
   return usage("--print-completion '" + std::string(shell) + "': give bash, zsh or tcsh");
 }

@@ -179,6 +179,7 @@ struct CommandSpec {
   std::string_view name;
   std::string_view help;
   std::span<const Option> options;
+  bool until_dashes = false;  // Behind "--" follows a command line of the program itself.
 };
 
 // A program for command_line.h and completion.h.

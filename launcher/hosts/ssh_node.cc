@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
 
 #include "common/frames.h"
+#include "common/system/own_program.h"
 #include "common/system/poll.h"
 #include "common/system/random_id.h"
 #include "common/text/words.h"
@@ -37,8 +37,6 @@ std::vector<std::string> ssh_argv(const std::vector<std::string>& ssh, const std
 }
 
 }  // namespace
-
-std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
 std::vector<std::string> way_to(const HostEntry& host, const std::vector<std::string>& ssh,
                                 const MachineFacts& facts) {

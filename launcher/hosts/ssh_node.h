@@ -18,8 +18,7 @@
 
 namespace ddprun::launcher {
 
-// How a host of --hosts is reached, and reasons known beforehand why it cannot be.
-std::string own_program();
+// How a host of --hosts is reached, and reasons known beforehand why it cannot be:
 
 // The command that starts the far end on `host`: ssh's, or our own program if that is this machine.
 std::vector<std::string> far_end_command(const HostEntry& host, const std::vector<std::string>& ssh,

@@ -64,6 +64,8 @@ Examples
                                                         script lists
   ddprun --local-nodes 2 --nproc-per-node 2 train       two nodes, both on this machine
   ddprun doctor                                         is this machine fit? see doctor --help
+  ddprun slurm --nodes 4 -- --nproc-per-node gpu train.py
+                                                        submits this to Slurm; see slurm --help
 )";
 
 constexpr std::string_view kHelpTail = R"(
@@ -171,9 +173,11 @@ ddprun \-\-nnodes 2 \-\-nproc\-per\-node 8 train
 ddprun \-\-hosts a,b:4 \-\-nproc\-per\-node 8 train.py
 ddprun \-\-nnodes 2:8 \-\-host\-discovery ./hosts.sh train.py
 srun \-\-ntasks\-per\-node=1 ddprun \-\-nproc\-per\-node gpu train.py
+ddprun slurm \-\-nodes 4 \-\- \-\-nproc\-per\-node gpu train.py
 .fi
 .SH SEE ALSO
 .BR ddprun\-doctor (1),
+.BR ddprun\-slurm (1),
 .BR ddprunctl (1),
 .BR ddprun\-rendezvous (8)
 )";

@@ -8,6 +8,7 @@
 #include "launcher/options/doctor_options.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/help.h"
+#include "launcher/options/slurm_options.h"
 
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "0.0.0"
@@ -78,7 +79,8 @@ Result<std::optional<PrintAndExit>> printed(const CommandLine& line) {
   if (!shell) return std::optional<PrintAndExit>();
   const ProgramSpec program = {.name = "ddprun",
                                .options = all_options(),
-                               .commands = {{kDoctorCommand, "", doctor_options()}},
+                               .commands = {{kDoctorCommand, "", doctor_options()},
+                                            {kSlurmCommand, "", slurm_options(), true}},
                                .starts_program = true};
   const auto script = completion_script(shell->text, program);
   if (!script) return script.error();

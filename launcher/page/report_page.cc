@@ -2,16 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/embedded_file.h"
+
 // The page, with a mark in place of the data.
-asm(".pushsection .rodata, \"a\"\n"
-    ".hidden ddprun_report_page, ddprun_report_page_end\n"
-    ".global ddprun_report_page, ddprun_report_page_end\n"
-    "ddprun_report_page: .incbin \"" DDPRUN_REPORT_PAGE
-    "\"\n"
-    "ddprun_report_page_end:\n"
-    ".popsection\n");
-extern "C" const char ddprun_report_page[];
-extern "C" const char ddprun_report_page_end[];
+DDPRUN_EMBEDDED_FILE(ddprun_report_page, DDPRUN_REPORT_PAGE);
 
 namespace ddprun::launcher {
 namespace {

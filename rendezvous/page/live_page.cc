@@ -7,17 +7,10 @@
 #include <cstdio>
 
 #include "common/assert.h"
+#include "common/embedded_file.h"
 
 // The page as it is in the source tree.
-asm(".pushsection .rodata, \"a\"\n"
-    ".hidden ddprun_live_page, ddprun_live_page_end\n"
-    ".global ddprun_live_page, ddprun_live_page_end\n"
-    "ddprun_live_page: .incbin \"" DDPRUN_LIVE_PAGE
-    "\"\n"
-    "ddprun_live_page_end:\n"
-    ".popsection\n");
-extern "C" const char ddprun_live_page[];
-extern "C" const char ddprun_live_page_end[];
+DDPRUN_EMBEDDED_FILE(ddprun_live_page, DDPRUN_LIVE_PAGE);
 
 namespace ddprun::rendezvous {
 namespace {

@@ -50,6 +50,13 @@ class Completion(DdprunCase):
                 self.assertEqual(self.offered(*line), {"--odd"})
         self.assertEqual(self.offered("train", "--log-dir", "da"), {"data.txt"})
 
+    def test_behind_slurm_its_options_are_offered_and_behind_dashes_those_of_ddprun(self):
+        self.assertIn("slurm", self.offered("slu"))
+        self.assertEqual(self.offered("slurm", "--"), {"--nodes", "--join", "--dry-run", "--help", "--odd"})
+        self.assertEqual(self.offered("slurm", "--partition", "x", "--jo"), {"--join"})
+        self.assertEqual(self.offered("slurm", "--nodes", "2", "--", "--max"), {"--max-restarts"})
+        self.assertEqual(self.offered("slurm", "--", "train", "--"), {"--odd"})
+
     def test_values_have_their_words(self):
         self.assertEqual(self.offered("--on-stall", "k"), {"kill"})
         self.assertEqual(self.offered("--on-stall", "=", "k"), {"kill"})

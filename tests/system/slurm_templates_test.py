@@ -33,7 +33,7 @@ while [ $step -lt ${STEPS:-100000} ]; do step=$((step + 1)); sleep 0.05; done
 """
 
 
-class Templates(SlurmCase):
+class TemplateCase(SlurmCase):
     def submit(self, template, *argv, options=(), env=None):
         """The number of the job; the file that job_said() reads is its output."""
         number = len(self.jobs)
@@ -88,6 +88,8 @@ class Templates(SlurmCase):
         for folder in self.folders_left():
             shutil.rmtree(folder)
 
+
+class Templates(TemplateCase):
     def test_each_template_places_every_worker(self):
         self.start_cluster(more=WHOLE_NODES)
         for template, nodes in (("ddprun", 2), ("spot", 2), ("elastic", 2), ("one-node", 1)):
@@ -197,6 +199,67 @@ class Templates(SlurmCase):
         self.assertIn("job 4711 has ended: there is no run to join", self.said(number))
 
 
+class Submitted(TemplateCase):
+    """`ddprun slurm`, which fills the same scripts in."""
+
+    def slurm(self, *argv, code=0):
+        job = self.on(0, DDPRUN, "slurm", *argv, env={"HOME": self.dir})
+        self.assertEqual(job.wait(), code, job.text())
+        return job
+
+    def numbers(self, job):
+        found = re.findall(r"(?m)^Submitted batch job (\d+)$", job.out())
+        self.assertTrue(found, job.text())
+        return found
+
+    def test_every_form_places_its_workers(self):
+        self.start_cluster(more=WHOLE_NODES)
+        program = ["--nproc-per-node", "2", *shell('echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME in $PWD"')]
+        for options, nodes in ((["--cpus-per-task=2"], 1), (["--nodes", "2"], 2), (["--nodes=2", "--requeue"], 2),
+                               (["-N", "2-2"], 2), (["--exclusive"], 1)):
+            with self.subTest(options=options):
+                [number] = self.numbers(self.slurm("--output", self.path("job-%j"), *options, "--", *program))
+                self.complete(number)
+                said = re.findall(r"rank (\d) of (\d) on (m\d)", self.said(number))
+                self.assertEqual(len(said), 2 * nodes, self.said(number))
+                self.assertEqual({size for _, size, _ in said}, {str(2 * nodes)})
+                self.assertEqual(len({node for _, _, node in said}), nodes)
+
+    @needs_elastic
+    @needs_freezer
+    def test_a_range_of_nodes_is_a_run_that_jobs_join_and_leave(self):
+        self.start_cluster(nodes=3, proctrack="cgroup", more=WHOLE_NODES)
+        submitted = self.slurm("--output", self.path("job-%j"), "--nodes", "1:2", "--", "--max-restarts", "9",
+                               "--rdzv-conf", "last_call_timeout=1", ELASTIC, "100000")
+        first, second = self.numbers(submitted)
+        self.assertIn(f"ddprun slurm --join {first}", submitted.err())
+        self.wait_for(first, r"2 ranks")
+        self.ask("scancel", "--signal=USR1", second)
+        self.wait_for_state(second, "PENDING")
+        self.wait_for(first, r"(?s)2 ranks.*1 ranks")
+        [third] = self.numbers(self.slurm("--output", self.path("job-%j"), "--join", first))
+        self.wait_for(first, r"(?s)2 ranks.*1 ranks.*2 ranks")
+        for number in (second, third, first):
+            self.cancel(number)
+        self.assertEqual(glob.glob(self.path(".ddprun-runs/*")), [], "the token of a run outlives the run")
+
+    def test_what_sbatch_refuses_is_explained(self):
+        self.start_cluster(more=WHOLE_NODES)
+        refused = self.slurm("--partition=nope", "--", "true", code=1).err()
+        self.assertRegex(refused, r"sbatch refused the job: .*nvalid partition.*: `sinfo -s` lists the partitions")
+        self.assertIn("no node has such GPUs", self.slurm("--gres=gpu:99", "--", "true", code=1).err())
+        self.assertIn("ddprun's own options go behind --", self.slurm("--nproc-per-node=2", "--", "true", code=1).err())
+        self.assertNotIn("Submitted", self.slurm("--test-only", "--", "true").out())
+        dry = self.slurm("--dry-run", "--nodes=2", "--", *shell("echo rank $RANK of $WORLD_SIZE")).out()
+        script = self.path("my.sbatch")
+        with open(script, "w", encoding="ascii") as f:
+            f.write(dry)
+        job = self.on(0, "sbatch", "--parsable", "--output", self.path("job-%j"), script, env={"HOME": self.dir})
+        self.assertEqual(job.wait(), 0, job.text())
+        self.complete(job.out().strip())
+        self.assertIn("rank 1 of 2", self.said(job.out().strip()))
+
+
 class Text(unittest.TestCase):
     """What no Slurm is needed for."""
 
@@ -243,6 +306,13 @@ class Text(unittest.TestCase):
                 if name in ("spot.sbatch", "elastic.sbatch"):
                     self.assertIn("#SBATCH --requeue", text)
                     self.assertIn("#SBATCH --signal=USR1@120", text)
+
+    def test_without_sbatch_the_remedy_is_named(self):
+        done = subprocess.run([DDPRUN, "slurm", "--nodes", "2", "--", "true"], env={"PATH": "/nonexistent"},
+                              capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("starting sbatch: ", done.stderr)
+        self.assertIn("--dry-run", done.stderr)
 
 
 if __name__ == "__main__":

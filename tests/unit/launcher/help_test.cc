@@ -91,7 +91,7 @@ TEST_CASE("Help: every example is a command line that ddprun takes", "[help]") {
     INFO(command);
     CHECK(parse_line(command).has_value());
   }
-  CHECK(examples == 7);
+  CHECK(examples == 8);
 }
 
 TEST_CASE("Help: names of flags in their three spellings", "[help]") {

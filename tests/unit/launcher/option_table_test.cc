@@ -13,6 +13,7 @@
 #include "launcher/options/doctor_options.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/help.h"
+#include "launcher/options/slurm_options.h"
 #include "tests/support/command_line.h"
 
 namespace ddprun::launcher {
@@ -141,6 +142,22 @@ TEST_CASE("Option table: every row of doctor is in help, manual and completion",
       CHECK(mentions(part, one_list ? std::string(option.name) : name));
     }
     for (const std::string& word : offered_words(option)) CHECK(doctor({name, word}));
+  }
+}
+
+TEST_CASE("Option table: every row of slurm is in help, manual and completion", "[options]") {
+  const char* argv[] = {"slurm", "--help"};
+  const std::string help = std::get<PrintAndExit>(parse_slurm(2, argv, {}).value()).text;
+  const std::string page = manual("ddprun-slurm.1");
+  for (const Option& option : slurm_options()) {
+    INFO(option.name);
+    CHECK(mentions(help, long_name(option)));
+    CHECK(mentions(page, long_name(option)));
+    for (const char* shell : {"bash", "zsh"}) {
+      const std::string script =
+          std::get<PrintAndExit>(parse_words({"--print-completion", shell}).value()).text;
+      CHECK(mentions(script.substr(script.find("slurm")), long_name(option)));
+    }
   }
 }
 

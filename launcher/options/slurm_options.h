@@ -1,0 +1,38 @@
+#pragma once
+// The options of `ddprun slurm`: their table, and what they become. Pure.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/options/option.h"
+#include "launcher/options/options.h"
+
+namespace ddprun::launcher {
+
+inline constexpr std::string_view kSlurmCommand = "slurm";  // ddprun's first argument.
+
+struct SlurmOptions {
+  std::optional<NodeRange> nodes;   // MIN:MAX, or one number for both. Absent: see `nodes_text`.
+  std::string nodes_text;           // As given: sbatch understands more, such as 2-4.
+  std::string join;                 // The number of the job whose run is joined; empty: a new run.
+  bool dry_run = false;             // Print what would be submitted.
+  std::vector<std::string> sbatch;  // All other words before "--": options of sbatch.
+  std::vector<std::string> argv;    // ddprun's options, PROGRAM and its arguments.
+
+  bool is_elastic() const { return !join.empty() || (nodes && nodes->min < nodes->max); }
+};
+
+// The table; for completion.
+std::span<const Option> slurm_options();
+
+using SlurmOutcome = std::variant<SlurmOptions, PrintAndExit>;
+
+// `argv` begins with "slurm". A failure is Errc::kBadOption and its context one sentence.
+// What stands behind "--" is checked as ddprun itself would check it.
+Result<SlurmOutcome> parse_slurm(int argc, const char* const* argv, const Environment& environment);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,46 @@
+#pragma once
+// What `ddprun slurm` submits: which script of deploy/slurm, filled in, with which options of
+// sbatch, and what sbatch's answers mean. Pure; slurm.cc carries it out.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options/slurm_options.h"
+#include "launcher/slurm/scripts.h"
+
+namespace ddprun::launcher {
+
+struct Submission {
+  std::vector<std::string> sbatch;  // The command, which reads the script from its standard input.
+  std::string script;
+};
+
+SlurmScript script_for(const SlurmOptions& options);
+
+// The job that starts a run. `program` is the path of ddprun, used unless the variable DDPRUN names
+// another.
+Submission first_job(const SlurmOptions& options, const std::string& program);
+
+// A job of one node that joins the run of the job `first`, once that has started.
+Submission joining_job(const SlurmOptions& options, const std::string& program,
+                       const std::string& first);
+int joining_jobs(const SlurmOptions& options);
+
+// The number in what sbatch --parsable prints ("4711", "4711;cluster"); std::nullopt: none, as with
+// --test-only.
+std::optional<std::string> job_number(std::string_view output);
+
+// What sbatch printed on standard error as it refused a job, as a sentence without its prefixes,
+// with the remedy if it is known.
+std::string plain_refusal(std::string_view errors);
+
+// For the user, once all jobs are submitted: how to add nodes, take them away, and end the run.
+std::string hints(const SlurmOptions& options, const std::string& first,
+                  const std::vector<std::string>& joining);
+
+// --dry-run: the script, with the commands as comments.
+std::string dry_run_text(const SlurmOptions& options, const std::string& program);
+
+}  // namespace ddprun::launcher
