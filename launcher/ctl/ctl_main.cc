@@ -22,6 +22,7 @@
 #include "launcher/ctl/ras_report.h"
 #include "launcher/options/option_values.h"
 #include "launcher/watch/debug.h"
+#include "launcher/watch/health.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/stacks.h"
 #include "launcher/watch/terminal.h"
@@ -196,18 +197,23 @@ Result<void> show_debug(const CtlOptions& options) {
                       .limit = options.debug_limit});
 }
 
+Result<void> show_health(const CtlOptions& options) {
+  const auto text = health_of_this_machine(options.run_id);
+  if (!text) return text.error();
+  write_output(*text);
+  return {};
+}
+
 // Verbs that need no daemon.
 struct OwnVerb {
   Verb verb;
   Result<void> (*show)(const CtlOptions&);
 };
-constexpr OwnVerb kOwnVerbs[] = {{Verb::kRas, show_ras},
-                                 {Verb::kTop, show_own_top},
-                                 {Verb::kLogs, show_logs},
-                                 {Verb::kStacks, show_stacks},
-                                 {Verb::kDebug, show_debug},
-                                 {Verb::kReport, show_own_report},
-                                 {Verb::kHistory, show_own_history}};
+constexpr OwnVerb kOwnVerbs[] = {
+    {Verb::kRas, show_ras},           {Verb::kTop, show_own_top},
+    {Verb::kLogs, show_logs},         {Verb::kStacks, show_stacks},
+    {Verb::kDebug, show_debug},       {Verb::kHealth, show_health},
+    {Verb::kReport, show_own_report}, {Verb::kHistory, show_own_history}};
 
 Result<void> query_daemon(const CtlOptions& options, const Environment& environment) {
   const auto token = read_token(options, environment);

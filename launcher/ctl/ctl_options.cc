@@ -195,6 +195,7 @@ const std::vector<CtlVerb>& verbs() {
          {{"run", &D::run_id, parse_run_id, "RUN", "The run's id, or its number in the list",
            kWord},
           json}}}},
+      {kHealth, "health", "Whether the agents of runs on this machine answer", {{"", {this_run}}}},
   };
   return kVerbs;
 }
@@ -238,7 +239,7 @@ std::optional<Failure> resolve(const Environment& environment, CtlDraft& options
 
 Result<CtlOutcome> resolved(CtlDraft options, const Environment& environment) {
   const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||
-                               options.verb == kDebug ||
+                               options.verb == kDebug || options.verb == kHealth ||
                                (options.verb == kHistory && options.given_endpoint.empty()) ||
                                (options.verb == kTop && endpoint_of(options, environment).empty());
   options.queries_daemon = !of_this_machine && options.verb != kRas;

@@ -26,6 +26,7 @@ struct CtlOptions {
     kStacks,   // The stacks of a worker on this machine.
     kDebug,    // PyTorch's debug handlers of a worker on this machine.
     kHistory,  // The last runs of this user on this machine, or of the daemon.
+    kHealth,   // Whether the agents of the runs on this machine answer.
   };
   Verb verb = Verb::kStatus;
   std::string run_id;           // Empty: all.
@@ -74,15 +75,16 @@ inline constexpr const char* kCtlHelp = R"(Examples
   ddprunctl stacks job7 3                     where rank 3 is, if it is stuck
   ddprunctl debug job7 3 fr_trace_json        PyTorch's flight recorder of rank 3
   ddprunctl ras                               what NCCL reports of the jobs on this machine
+  ddprunctl health                            0 if the agents here answer: for probes of pods
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
   source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
 
-history, logs, stacks, debug, report of a past run and, without an endpoint, top need no daemon:
-they show the runs of this user on this machine.
+history, logs, stacks, debug, health, report of a past run and, without an endpoint, top need no
+daemon and no token: they show the runs of this user on this machine.
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
 The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the
-file that DDPRUN_TOKEN_FILE names. Exit codes: 0: done; 1: the daemon refused or was unreachable;
-2: usage.)";
+file that DDPRUN_TOKEN_FILE names. Exit codes: 0: done; 1: the daemon refused or was unreachable,
+or with health an agent does not answer, or there is none; 2: usage.)";
 
 }  // namespace ddprun::launcher

@@ -319,10 +319,10 @@ int guard_discovery(const Meeting& meeting, const HostedEndpoint* endpoint) {
   return guard(guardian);
 }
 
-Result<std::unique_ptr<HostedEndpoint>> endpoint_of(RendezvousPlan& plan,
-                                                    const std::string& token) {
+Result<std::unique_ptr<HostedEndpoint>> endpoint_of(RendezvousPlan& plan, const std::string& token,
+                                                    const DaemonPages& pages) {
   if (plan.mode != RendezvousPlan::Mode::kHost) return std::unique_ptr<HostedEndpoint>();
-  auto opened = open_endpoint(plan, token);
+  auto opened = open_endpoint(plan, token, pages);
   if (opened && !*opened && plan.token == RendezvousPlan::Token::kMint) {
     return missing_token(plan.endpoint);
   }
@@ -349,7 +349,7 @@ Result<int> run_discovery(Options options, const Environment& environment) {
   }
   auto token = obtain_token(*plan, value_of(environment, kTokenVariable));
   if (!token) return token.error();
-  const auto endpoint = endpoint_of(*plan, *token);
+  const auto endpoint = endpoint_of(*plan, *token, options.pages);
   if (!endpoint) return endpoint.error();
   place.endpoint = plan->endpoint;
   return guard_discovery({options, environment, facts, place, *token}, endpoint->get());

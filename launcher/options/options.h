@@ -32,6 +32,12 @@ struct MemoryFolder {
   bool operator==(const MemoryFolder&) const = default;
 };
 
+// --http-port, --http-address: the pages of the daemon that this node may host.
+struct DaemonPages {
+  std::optional<std::uint16_t> port;  // Absent: no pages; 0: any free port.
+  std::string address = "127.0.0.1";
+};
+
 inline constexpr int kNodesMax = 131'072;
 inline constexpr int kLocalWorkersMax = 4'096;
 inline constexpr int kRestartsMax = 1'000'000;
@@ -161,6 +167,7 @@ struct Options {
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
   std::optional<std::string> local_addr;
+  DaemonPages pages;
   std::optional<std::string> token_file;
 
   // When something fails.

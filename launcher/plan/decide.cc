@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "agent/node/command.h"
 #include "agent/placement/worker_count.h"
@@ -15,6 +14,7 @@
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
+#include "common/system/own_program.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/text/words.h"
@@ -38,7 +38,7 @@ Result<UniqueFd> memory_file(const std::string& text) {
   return fd;
 }
 
-std::string own_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
+std::string own_folder() { return own_program().parent_path(); }
 
 std::string daemon_program() { return own_folder() + "/ddprun-rendezvous"; }
 
@@ -50,6 +50,16 @@ Result<void> check_daemon_program() {
   return Failure{Errc::kNotFound, "this node hosts the run's rendezvous daemon, and " + path +
                                       " cannot be run (" + std::strerror(error) +
                                       "): install it beside ddprun on each node"};
+}
+
+// The daemon would end, and the run wait for it.
+Result<void> check_pages(const DaemonPages& pages) {
+  if (!pages.port) return {};
+  const auto listening = rendezvous::listen_socket(pages.address, *pages.port);
+  if (listening) return {};
+  Failure failure = listening.error();
+  failure.context = "the pages of --http-port: " + failure.context;
+  return failure;
 }
 
 bool is_taken(const Result<UniqueFd>& listening) {
@@ -87,7 +97,8 @@ Result<std::string> obtain_token(const RendezvousPlan& plan, const std::string& 
 }
 
 Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
-                                                      const std::string& token) {
+                                                      const std::string& token,
+                                                      const DaemonPages& pages) {
   DDPRUN_ASSERT(plan.mode == RendezvousPlan::Mode::kHost);
   auto listening = rendezvous::listen_socket(plan.listen_host, plan.endpoint.port.value_or(0));
   if (is_taken(listening)) listening = listen_at_derived(plan, std::move(listening));
@@ -102,6 +113,7 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
   }
   if (!listening) return listening.error();
   if (const auto there = check_daemon_program(); !there) return there.error();
+  if (const auto free = check_pages(pages); !free) return free.error();
   plan.endpoint.port = rendezvous::local_port(listening->get());
   UniqueFd token_file;
   if (!token.empty()) {
@@ -113,6 +125,7 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
   }
   auto endpoint = std::make_unique<HostedEndpoint>(
       HostedEndpoint{std::move(*listening), std::move(token_file)});
+  endpoint->pages = pages;
   if (!plan.derived_ports.empty()) endpoint->only_run = plan.run_id.value_or("");
   return endpoint;
 }
@@ -128,6 +141,10 @@ GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& sta
   if (!state_folder.empty()) child.argv.insert(child.argv.end(), {"--state-dir", state_folder});
   if (!endpoint.only_run.empty()) {
     child.argv.insert(child.argv.end(), {"--only-run", endpoint.only_run});
+  }
+  if (endpoint.pages.port) {
+    child.argv.insert(child.argv.end(), {"--http-port", std::to_string(*endpoint.pages.port),
+                                         "--http-address", endpoint.pages.address});
   }
   child.inherited_fds = {endpoint.listening.get()};
   if (endpoint.token_file) {

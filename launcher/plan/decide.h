@@ -21,12 +21,14 @@ struct HostedEndpoint {
   UniqueFd listening;
   UniqueFd token_file;        // A memory file; none with auth=none.
   std::string only_run = {};  // The daemon serves only this run; empty: all runs.
+  DaemonPages pages = {};
 };
 
 // Listens. If the port is taken and the plan allows it, changes the plan: to another port, or to
-// joining the present owner, and then returns null.
+// joining the present owner, and then returns null. A port for `pages` that is taken is a failure.
 Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
-                                                      const std::string& token);
+                                                      const std::string& token,
+                                                      const DaemonPages& pages);
 
 // The token the plan names: minted, read from its file, or `given` by the environment; empty for
 // none. With a token this process's memory is hidden from now on.

@@ -169,7 +169,7 @@ bool wants_any_port_here(const Options& options) {
 
 bool runs_alone(const Options& options, const RendezvousPlan& plan) {
   if (options.standalone) return true;
-  if (plan.others_may_come || plan.local_nodes > 1) return false;
+  if (plan.others_may_come || plan.local_nodes > 1 || options.pages.port) return false;
   return !options.rdzv_endpoint || wants_any_port_here(options);
 }
 

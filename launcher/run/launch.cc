@@ -119,7 +119,7 @@ void print_how_to_join(const NodeContext& context) {
 // all.
 Result<std::unique_ptr<HostedEndpoint>> hosted_endpoint(NodeContext& context) {
   if (context.plan.mode != RendezvousPlan::Mode::kHost) return std::unique_ptr<HostedEndpoint>();
-  auto opened = open_endpoint(context.plan, context.token);
+  auto opened = open_endpoint(context.plan, context.token, context.options.pages);
   if (opened && !*opened && context.plan.token == RendezvousPlan::Token::kMint) {
     return missing_token(context.plan.endpoint);
   }

@@ -109,9 +109,28 @@ class Manifest(unittest.TestCase):
                 self.assertIn("emptyDir", mounts["/tmp"])
                 self.assertTrue(environment_of(pod)["XDG_STATE_HOME"].startswith("/tmp/"))
 
-    def test_pods_are_reached_by_pods_of_the_run_only(self):
+    def test_pods_are_reached_by_pods_of_the_run_and_their_pages_by_the_monitoring(self):
         own = {"podSelector": {"matchLabels": {"job-name": self.job["metadata"]["name"]}}}
-        self.assertEqual(self.policy["spec"], {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]})
+        monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+        pages = {"from": [monitoring], "ports": [{"port": int(self.value("PET_HTTP_PORT"))}]}
+        self.assertEqual(self.policy["spec"], {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}, pages]})
+
+    def test_what_watches_a_run_names_the_pages_of_pod_0(self):
+        monitor = kinds_of("job")["PodMonitor"]["spec"]
+        ports = {port["name"]: port["containerPort"] for port in self.container["ports"]}
+        (endpoint,) = monitor["podMetricsEndpoints"]
+        self.assertEqual(str(ports[endpoint["port"]]), self.value("PET_HTTP_PORT"))
+        self.assertEqual(self.value("PET_HTTP_ADDRESS"), "0.0.0.0")
+        self.assertEqual(monitor["selector"]["matchLabels"], {"job-name": self.job["metadata"]["name"],
+                                                              "batch.kubernetes.io/job-completion-index": "0"})
+        self.assertEqual(endpoint["relabelings"], [{"targetLabel": "job", "replacement": "ddprun"}])  # Of the alerts.
+
+    def test_a_probe_needs_no_token(self):
+        """ddprunctl health is run as the pod's user, with the pod's environment."""
+        program, *arguments = self.container["livenessProbe"]["exec"]["command"]
+        done = subprocess.run([os.path.join(BIN, program), *arguments], env=environment_of(self.pod) | {"DDPRUN_TOKEN_FILE": ""},
+                              capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual((done.returncode, done.stderr.count("no run of yours is in progress")), (1, 1), done.stderr)
 
     def test_a_failure_of_the_run_uses_up_one_attempt_of_each_pod(self):
         self.assertGreater(self.job["spec"]["backoffLimitPerIndex"], 0)
@@ -184,6 +203,7 @@ class Variants(unittest.TestCase):
         for index in ("0", "1"):
             self.assertIn(f"joined at {service['metadata']['name']}:{port}", dry_run(pod_of(job), JOB_COMPLETION_INDEX=index))
         self.assertEqual(environment_of(pod_of(job))["PET_NNODES"], "2:4")
+        self.assertNotIn("PodMonitor", kinds_of("elastic-on-daemon"))  # The daemon has one.
 
     def test_a_queue_starts_the_job(self):
         job = kinds_of("kueue")["Job"]

@@ -307,6 +307,25 @@ class Operations(DdprunCase):
         self.assertEqual(second.wait(), 1)
         self.assertIn("ddress already in use", second.err())
 
+    def test_the_node_that_hosts_the_daemon_has_its_pages(self):
+        for nodes in (1, 2):
+            with self.subTest(nodes=nodes):
+                job = self.start("--http-port", self.http_port, "--local-nodes", nodes, "--rdzv-id", "paged", *shell(WAIT))
+                job.wait_for(rf"pages for operators.*127\.0\.0\.1:{self.http_port}")
+                wait_until(lambda: self.runs().get("paged", {}).get("world_size") == nodes, self.get("/status"))
+                self.assertEqual(self.get("/healthz").strip(), "ok")
+                self.assertEqual(self.samples()["ddprun_nodes", 'phase="seated"'], nodes)
+                self.the_gate.open()
+                self.finish(job)
+                self.the_gate = self.gate(f"gate {nodes}")
+
+    def test_a_port_of_pages_that_is_taken_ends_the_run_at_once(self):
+        with socket.create_server(("127.0.0.1", self.http_port)):
+            job = self.start("--http-port", self.http_port, "true")
+            self.finish(job, 1)
+        self.assertIn("the pages of --http-port: ", job.err())
+        self.assertIn("ddress already in use", job.err())
+
     def test_a_token_that_protects_nothing_is_refused_or_warned_of(self):
         daemon = [os.path.join(BIN, "ddprun-rendezvous"), "--no-auth", "--port", "0"]
         refused = self.start_program([*daemon, "--token-file", self.path("token")])

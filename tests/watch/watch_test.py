@@ -50,6 +50,28 @@ class WatchCase(DdprunCase):
         return json.loads(done.stdout)["runs"] if done.returncode == 0 else []
 
 
+class Health(WatchCase):
+    """`ddprunctl health`, as a probe calls it: without token, endpoint and run."""
+
+    def test_it_is_well_while_the_agents_answer(self):
+        self.assertIn("no run of yours is in progress", self.ctl("health", code=1).stderr)
+        gate = self.gate()
+        job = self.start("--nproc-per-node", "2", "--rdzv-id", "job1", *shell(env_to() + PASS_GATE))
+        self.wait_for_workers(2, jobs=[job])
+        wait_until(lambda: self.ctl("health", code=None).returncode == 0, job.text)
+        self.assertEqual(self.ctl("health").stdout, "run job1: running, round 0, 2 ranks\n")
+        self.assertEqual(self.ctl("health", "--run", "job1").stdout, "run job1: running, round 0, 2 ranks\n")
+        self.assertIn("no run 'job2' of yours", self.ctl("health", "--run", "job2", code=1).stderr)
+        [agent] = job.agents()
+        os.kill(agent.pid, signal.SIGSTOP)
+        self.assertIn("stopped by a signal", self.ctl("health", code=1).stderr)
+        os.kill(agent.pid, signal.SIGCONT)
+        self.assertEqual(self.ctl("health").returncode, 0)
+        gate.open()
+        self.finish(job)
+        self.assertIn("no run of yours is in progress", self.ctl("health", code=1).stderr)
+
+
 class History(WatchCase):
     def test_a_failed_run_is_remembered_with_its_command_its_verdict_and_last_words(self):
         said = self.path("said")  # Rank 1 fails once rank 0 has said its line.
