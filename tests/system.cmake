@@ -57,6 +57,7 @@ ddprun_system_test(system_random_ends ../bench/random_ends.py system --build ${P
 ddprun_system_test(kubernetes deploy/kubernetes_test.py system)
 ddprun_system_test(kubernetes_schema deploy/kubernetes_schema_test.py system)
 ddprun_system_test(container deploy/container_test.py system)
+ddprun_system_test(pods deploy/pods_test.py system)
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
 ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
 

@@ -1,0 +1,101 @@
+"""The Jobs of deploy/kubernetes as pods: they meet, and survive the end of each pod, also that of pod 0, whose replacement has
+another address. The test stands in for the Job controller: it starts the replacement."""
+
+import os
+import sys
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "system"))
+import ddprun_case
+from ddprun_case import DdprunCase, skip_all, wait_until
+
+try:
+    import pods
+except ImportError:
+    pods = None  # Without PyYAML.
+
+ENDLESS = 10**9  # Steps.
+
+
+class PodsCase(DdprunCase):
+    def pods(self, folder, machines=8):
+        made = pods.Pods(self, folder, machines)
+        self.addCleanup(made.__exit__)
+        made.__enter__()
+        return made
+
+    def all_of(self, made, epochs=ENDLESS):
+        return [made.start(index, epochs) for index in range(made.count)]
+
+    def wait_for(self, jobs, text, patience=120):
+        for job in jobs:
+            wait_until(lambda: text in job.out() or job.ended(), lambda: f"{text!r} in " + "\n".join(other.text() for other in jobs), patience)
+            self.assertIn(text, job.out(), job.text())
+
+    def after(self, job, text, since, patience=120):
+        """Something that a pod says after its first `since` characters."""
+        wait_until(lambda: text in job.out()[since:], lambda: f"{text!r} after {since} characters of {job.text()}", patience)
+
+
+class Job(PodsCase):
+    def test_they_meet_compute_and_end(self):
+        made = self.pods("job")
+        jobs = self.all_of(made, epochs=200)
+        self.wait_for(jobs, "of 4 at step 0: sum 4")
+        health = made.execute(jobs[1], *made.job["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]["exec"]["command"])
+        self.assertEqual((health.returncode, health.stdout.split(",")[0]), (0, "run train: running"), health.stderr)
+        for job in jobs:
+            self.assertEqual(job.wait(), 0, job.text())
+            self.assertIn("done at 200", job.out())
+
+    def test_a_pod_that_is_killed_is_replaced(self):
+        """Each pod once, pod 0 with the daemon too: the others stay, and compute with its replacement."""
+        made = self.pods("job")
+        jobs = self.all_of(made)
+        self.wait_for(jobs, "of 4 at step")
+        for index in (1, 2, 3, 0):
+            others = [job for i, job in enumerate(jobs) if i != index]
+            said = [len(job.out()) for job in others]
+            began = time.monotonic()
+            made.signal(jobs[index], "KILL")
+            self.assertEqual(jobs[index].wait(), 137, jobs[index].text())
+            jobs[index] = made.start(index, ENDLESS)
+            self.wait_for([jobs[index]], "of 4 at step")
+            for job, since in zip(others, said):
+                self.after(job, "of 4 at step", since)
+                self.assertFalse(job.ended(), job.text())
+            self.report(f"all run again {time.monotonic() - began:.1f} s after SIGKILL of pod {index}")
+
+
+class Elastic(PodsCase):
+    def test_a_pod_that_is_evicted_leaves_and_its_replacement_joins(self):
+        made = self.pods("elastic")
+        jobs = self.all_of(made)
+        self.wait_for(jobs, "of 4 at step")
+        for index in (1, 2, 3, 0):
+            others = [job for i, job in enumerate(jobs) if i != index]
+            said = [len(job.out()) for job in others]
+            began = time.monotonic()
+            made.signal(jobs[index], "TERM")
+            for job, since in zip(others, said):
+                self.after(job, "of 3 at step", since)
+            alone = time.monotonic() - began
+            self.assertEqual(jobs[index].wait(), 75, jobs[index].text())
+            ended = time.monotonic() - began
+            jobs[index] = made.start(index, ENDLESS)
+            for job, since in zip(others, said):
+                self.after(job, "of 4 at step", since)
+                self.assertFalse(job.ended(), job.text())
+            self.report(f"eviction of pod {index}: the others compute after {alone:.1f} s, it has ended after {ended:.1f} s, "
+                        f"all again after {time.monotonic() - began:.1f} s")
+
+
+if __name__ == "__main__":
+    if pods is None:
+        skip_all("there is no PyYAML (package python3-yaml)")
+    why_not = pods.missing()
+    if why_not:
+        skip_all(why_not)
+    ddprun_case.main()
