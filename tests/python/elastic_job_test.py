@@ -96,6 +96,13 @@ class Jobs(ElasticCase):
         # Nobody dies but by the five entries, so whoever was there at the end is a process of its own.
         self.assertEqual(sum(steps[-1] == STEPS - 1 for steps in commits.values() if steps), 3, commits)
 
+    def test_replacements_are_forks_with_preload(self):
+        job = self.ended(TRAIN, "print('preloaded', 'xml.dom.minidom' in sys.modules, flush=True)\n", MAIN,
+                         env={"DIE": "begin:3:1 summed:13:0"}, options=("--max-restarts", "9", "--preload", "xml.dom.minidom"))
+        self.assert_right(job, 3 + 2)
+        self.assertEqual(self.said(job, "preloaded .*"), ["preloaded True"] * 5, job.text())
+        self.assertEqual(job.err().count("the other workers continue"), 2, job.text())
+
     def test_all_but_one_die_at_once(self):
         self.assert_right(self.ended(TRAIN, MAIN, env={"DIE": "begin:9:1 begin:9:2"}), 5)
 

@@ -48,6 +48,26 @@ class Launch(package_case.PackageCase):
         self.assertIn("nothing: rank 0 ended without a result", done.stdout)
         self.assertIn("refused: the function and its arguments must be picklable", done.stdout)
 
+    def test_a_second_launch_forks_its_ranks(self):
+        module = self.path("jobs.py")
+        with open(module, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent("""
+                import os, sys
+                import ddprun
+
+                def work():
+                    before = "wsgiref.util" in sys.modules
+                    import wsgiref.util
+                    return before, os.environ["RANK"]
+
+                if __name__ == "__main__":
+                    for _ in range(2):
+                        print(ddprun.launch(work, nproc=2, options=("--preload", "auto")))
+            """))
+        done = subprocess.run([sys.executable, "-B", module], env={**package_case.environment(), "XDG_CACHE_HOME": self.path("cache")},
+                              cwd=self.dir, capture_output=True, text=True, timeout=2 * ddprun_case.PATIENCE, check=False)
+        self.assertEqual(done.stdout.splitlines(), ["[(False, '0'), (False, '1')]", "[(True, '0'), (True, '1')]"], done.stderr)
+
     def test_launch_from_a_notebook(self):
         """Whatever of a notebook the call refers to, it is taken by value, or refused before a process starts."""
         code = """
