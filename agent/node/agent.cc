@@ -1,6 +1,7 @@
 #include "agent/node/agent.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "agent/health/time_limit.h"
+#include "agent/node/signal_use.h"
 #include "agent/workers/child_start.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
@@ -493,10 +495,6 @@ namespace {
 // Signals that a launcher passes on regardless of --signals-to-handle.
 constexpr std::array kAlwaysForwarded = {SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
-bool contains(const std::vector<int>& signals, int signal) {
-  return std::find(signals.begin(), signals.end(), signal) != signals.end();
-}
-
 }  // namespace
 
 // What came before has been held back by the launcher; all that is not held here acts as ever.
@@ -527,18 +525,16 @@ void Agent::await_signals() {
   });
 }
 
-// A batch system may send SIGUSR1, SIGUSR2 and what announces the end of its time to every process
-// of a step. It means the launcher, which passes them on.
 void Agent::take(const SentSignal& sent) {
-  const bool ends_node = contains(options_.signals, sent.signal);
-  const bool is_for_launcher = sent.signal == SIGUSR1 || sent.signal == SIGUSR2 ||
-                               contains(options_.supervision.preempt_signals, sent.signal);
-  const int launcher = options_.job.launcher_pid;
-  if (is_for_launcher && launcher != 0 && sent.sender != launcher) {
+  const SignalRules rules{.ends_node = options_.signals,
+                          .preempts = options_.supervision.preempt_signals,
+                          .launcher = options_.job.launcher_pid};
+  const SignalUse use = use_of(sent.signal, sent.sender, ::getppid(), rules);
+  if (use == SignalUse::kIgnore) {
     return log::debug("ignored signal " + std::to_string(sent.signal) + " of process " +
                       std::to_string(sent.sender));
   }
-  if (!ends_node) return forward_signal(sent.signal);
+  if (use == SignalUse::kForward) return forward_signal(sent.signal);
   const std::string why = time_limit_over(sent.signal);
   if (stopped_by_ == 0) stopped_by_ = sent.signal, stopped_why_ = why;
   dispatch(Signalled{sent.signal, why});

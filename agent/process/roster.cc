@@ -98,18 +98,18 @@ std::vector<int> children_by_scan(int pid) {
   return children;
 }
 
-// SIGKILLs everything below `pid`, then `pid`. Each process is held by a pidfd and its parent
-// checked afterwards, so that a process id that was taken over by a stranger is never hit.
-void kill_tree(int pid, const UniqueFd& pidfd, int depth) {
-  if (depth < kFamilyDepthMax) {
-    for (const int child : children_of(pid)) {
-      const UniqueFd child_fd = open_pidfd(child);
-      if (child_fd && read_proc_stat(child).parent == pid && send_signal(pidfd, 0)) {
-        kill_tree(child, child_fd, depth + 1);
-      }
-    }
+// SIGKILLs everything below `pid`. Each process is held by a pidfd and its parent checked
+// afterwards, so that a process id that was taken over by a stranger is never hit.
+void kill_below(int pid, const UniqueFd& pidfd, int depth) {
+  if (depth == kFamilyDepthMax) return;
+  for (const int child : children_of(pid)) {
+    const UniqueFd child_fd = open_pidfd(child);
+    const bool is_child =
+        child_fd && read_proc_stat(child).parent == pid && send_signal(pidfd, 0);
+    if (!is_child) continue;
+    kill_below(child, child_fd, depth + 1);
+    send_signal(child_fd, SIGKILL);
   }
-  send_signal(pidfd, SIGKILL);
 }
 
 // Waits until one of `pids`, children of ours, has ended, or the time is up.
@@ -152,6 +152,10 @@ Result<void> become_sub_reaper() {
                       "Linux 3.4");
 }
 
+void kill_descendants(int pid) {
+  if (const UniqueFd pidfd = open_pidfd(pid)) kill_below(pid, pidfd, 0);
+}
+
 std::vector<int> children_of_self() { return children_of(::getpid()); }
 
 StrayReport kill_unknown_children(const std::function<bool(int)>& is_known,
@@ -163,7 +167,7 @@ StrayReport kill_unknown_children(const std::function<bool(int)>& is_known,
     strays.erase(std::remove_if(strays.begin(), strays.end(), is_known), strays.end());
     // An unreaped child keeps its number, so what is found here cannot be a stranger.
     for (const int pid : strays) {
-      if (const UniqueFd pidfd = open_pidfd(pid)) kill_tree(pid, pidfd, 0);
+      kill_descendants(pid);
       ::kill(pid, SIGKILL);
     }
     if (strays.empty()) return report;

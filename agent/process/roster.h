@@ -70,6 +70,10 @@ std::vector<int> children_of(int pid);
 // take an entry out of that list.
 std::vector<int> children_of_self();
 
+// SIGKILLs everything below `pid`, a child of this process, children before their parents: while
+// `pid` is there, it shows whose they are. Does not wait.
+void kill_descendants(int pid);
+
 struct StrayReport {
   int killed = 0;                  // Direct children killed and reaped.
   std::vector<std::string> stuck;  // "pid 4711 (python3), state D": still there when time was up.

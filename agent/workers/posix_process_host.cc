@@ -345,8 +345,13 @@ void PosixProcessHost::kill_strays() {
   if (roster_ && report.stuck.empty()) roster_->forget(::getpid(), fork_server_.pid());
 }
 
+// We may be killed ourselves at any moment, and our launcher, too. The keeper then finds what is
+// left by its worker (families_of), so a worker ends after all that it has started, and starts
+// nothing meanwhile.
 void PosixProcessHost::kill_everything() {
   fork_server_.end("the agent ends");
+  signal_workers(SIGSTOP);
+  for (const auto& [pid, worker] : workers_) kill_descendants(pid);
   signal_workers(SIGKILL);
   workers_.clear();
   kill_strays();

@@ -1,13 +1,19 @@
 #include "agent/workers/posix_process_host.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstddef>
+#include <iterator>
 #include <map>
 
 #include "agent/process/cgroup.h"
@@ -357,6 +363,43 @@ TEST_CASE("ProcessHost: kill_everything leaves nothing at once", "[process_host]
   CHECK(stage.host.living() == 0);
   CHECK(stage.calls == 0);
   CHECK(test::zombies() == 0);
+}
+
+// From now on this process dies where it calls kill(..., SIGKILL).
+void die_at_kill() {
+  constexpr unsigned kNumber = offsetof(seccomp_data, nr);
+  constexpr unsigned kSignal = offsetof(seccomp_data, args[1]);  // On these CPUs its lower half.
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kSignal),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SIGKILL, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(rules), rules};
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1L, 0L, 0L, 0L);
+  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+TEST_CASE("ProcessHost: one that dies as it kills a worker has killed what that had detached",
+          "[process_host]") {
+  test::Mark mark;
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    Stage stage;
+    const std::string script = "setsid sleep 1000 & echo ready; exec sleep 1000";
+    (void)stage.host.spawn(
+        {0, {"/bin/sh", "-c", script}, {mark.variable()}, stage.words_end.get(), -1});
+    stage.wait_ready();
+    die_at_kill();
+    stage.host.kill_everything();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS));
+  CHECK(mark.all_gone());
 }
 
 TEST_CASE("ProcessHost: its end is the end of its workers", "[process_host]") {
