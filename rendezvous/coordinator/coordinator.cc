@@ -99,11 +99,13 @@ void Coordinator::receive(const Peer& peer, AgentMessage message) {
     sync_[peer.run_id].add(*beat->sync);
   }
   if (beat && run != runs_.end() && run->second.has_node(peer.node)) take_times(peer, *beat);
-  const bool joins = std::holds_alternative<Join>(message);
-  if (run != runs_.end() && run->second.state() == Run::State::kEnded && joins) {
-    // A run id may be used again once all nodes of the run before have gone.
-    const bool alone = links_.at(peer.run_id).size() == 1;
-    if (alone && !run->second.has_node(peer.node)) step(peer.run_id, {"", Begin{}});
+  const auto* join = std::get_if<Join>(&message);
+  if (run != runs_.end() && run->second.state() == Run::State::kEnded && join) {
+    // A run id may be used again once all nodes of the run before have gone. One that was in a
+    // round of it and was lost may return after its end: it gets the verdict, and begins nothing.
+    const bool alone = links_.at(peer.run_id).size() == 1 && !run->second.has_node(peer.node);
+    const bool was_in_it = join->after_round >= 0 && join->after_round <= run->second.round();
+    if (alone && !was_in_it) step(peer.run_id, {"", Begin{}});
   }
   std::visit(
       [&](auto& m) {

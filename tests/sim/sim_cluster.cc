@@ -338,8 +338,8 @@ void Cluster::connected(const std::string& name, int life) {
   Host& host = hosts_.at(name);
   if (!host.agent || host.life != life) return;
   host.connecting = false;
-  if (run_ended_ && host.agent->round() == -1)
-    return crash_agent(name);  // It would begin another run.
+  // It would begin another run, since it was in no round of this one.
+  if (run_ended_ && host.agent->round() == -1 && host.workers_round < 0) return crash_agent(name);
   if (host.cut() || !daemon_) {
     after(100ms, [this, name, life] {
       if (hosts_.at(name).life == life) connect(name);

@@ -165,6 +165,29 @@ TEST_CASE("Coordinator: a run id can be used again once all of the run before ha
   CHECK(after_crash.runs().at("x").has_node("b"));
 }
 
+TEST_CASE("Coordinator: a node that returns after the end of its run gets the verdict",
+          "[coordinator]") {
+  Desk desk;
+  NodeOffer offer;
+  offer.host = "b";
+  offer.config.nnodes_max = 2;
+  const auto joins = [&](LinkId link, const NodeId& node, int after_round) {
+    (void)desk.deliver(link, Hello{kProtocolVersion, "x", node});
+    return desk.deliver(link, Join{.offer = offer, .after_round = after_round});
+  };
+  (void)joins(1, "a", -1);
+  CHECK(joins(2, "b", -1) == Lines{"1 <- assign", "2 <- assign"});
+  // "b" stands still, and is lost; "a" trains on, and is done.
+  CHECK(desk.close(2) == Lines{"1 <- stop"});
+  (void)desk.deliver(1, Stopped{0, {}});
+  CHECK(desk.deliver(1, Join{.offer = offer, .after_round = 0}) == Lines{"1 <- assign"});
+  CHECK(desk.deliver(1, Finished{1}) == Lines{"1 <- end"});
+  (void)desk.close(1);
+  CHECK(joins(3, "b", 0) == Lines{"3 <- end"});
+  (void)desk.close(3);
+  CHECK(joins(4, "c", 7).back() != "4 <- end");  // Of another run of that name.
+}
+
 TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdicts",
           "[coordinator]") {
   Desk desk;
