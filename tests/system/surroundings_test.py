@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import ddprun_case
-from ddprun_case import BIN, DDPRUN, DdprunCase, env_to, shell, wait_until
+from ddprun_case import BIN, DDPRUN, DdprunCase, env_to, is_sanitized, shell, wait_until
 
 WAIT = "exec sleep 600"
 
@@ -29,6 +29,25 @@ def careless(ignored=(), blocked=()):
 def limited(*limits):
     """sh's words for limits, soft and hard at once: limited("-n 64")."""
     return ["sh", "-c", "".join(f"ulimit {limit} && " for limit in limits) + 'exec "$@"', "sh"]
+
+
+# Runs its other arguments without the system call whose number is the first, as an old container's seccomp profile would.
+WITHOUT_CALL = """
+import ctypes, errno, os, struct, sys
+LOAD, EQUAL, RETURN, ERRNO, ALLOW = 0x20, 0x15, 0x06, 0x00050000, 0x7fff0000
+PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER = 22, 38, 2
+rules = b"".join(struct.pack("HBBI", *rule) for rule in [
+    (LOAD, 0, 0, 0), (EQUAL, 0, 1, int(sys.argv[1])), (RETURN, 0, 0, ERRNO | errno.EPERM), (RETURN, 0, 0, ALLOW)])
+buffer = ctypes.create_string_buffer(rules, len(rules))
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_void_p)]
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+program = Program(len(rules) // 8, ctypes.addressof(buffer))
+if libc.prctl(PR_SET_SECCOMP, FILTER, ctypes.byref(program)) != 0:
+    sys.exit(77)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 class CarelessParents(DdprunCase):
@@ -252,6 +271,20 @@ class Folders(DdprunCase):
         self.assertEqual(job.out().count("it runs"), 2, job.text())
         self.assertEqual(job.err().count("127.0.0.1 cannot be reached"), 1, job.text())
         self.assertIn("ip link set lo up", job.err())
+
+    def test_a_system_call_that_a_container_refuses_is_named(self):
+        signalfd = {"x86_64": "289", "aarch64": "74"}.get(os.uname().machine)
+        if is_sanitized() or signalfd is None:
+            self.skipTest("a sanitizer needs what is refused here, or the number is not known")
+        for call, number in (("pidfd_open", "434"), ("signalfd", signalfd)):
+            with self.subTest(call=call):
+                job = self.start_program(["python3", "-c", WITHOUT_CALL, number, DDPRUN, *shell("echo it runs")])
+                code = job.wait()
+                if code == ddprun_case.SKIPPED:
+                    self.skipTest("this kernel has no seccomp filters")
+                self.assertEqual(code, 1, job.text())
+                self.assertRegex(job.err(), rf"{call} is refused: Linux [\d.]+ is needed, or a container's seccomp profile")
+                self.assertNotIn("bug", job.err())
 
     def test_a_missing_dev_null_is_named(self):
         if os.geteuid() != 0:

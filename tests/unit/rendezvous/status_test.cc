@@ -85,6 +85,19 @@ TEST_CASE("Status: what is not a status is refused, whatever it is", "[status]")
   CHECK(decode_status(wide).has_error());
 }
 
+TEST_CASE("Status: a number with a fraction, or beyond all integers, is refused", "[status]") {
+  const std::string text = encode(full_status());
+  for (const std::string field : {"\"round\":2", "\"left_ms\":1500"}) {
+    for (const char* number : {"2.5", "1e300", "-1e300"}) {
+      std::string spoilt = text;
+      const std::size_t at = spoilt.find(field);
+      REQUIRE(at != std::string::npos);
+      spoilt.replace(at, field.size(), field.substr(0, field.find(':') + 1) + number);
+      CHECK(decode_status(spoilt).has_error());
+    }
+  }
+}
+
 TEST_CASE("Status: a run says who is there, what it waits for and how long yet", "[status]") {
   Run run;
   CHECK(run.status(kStart).state == "gathering");
