@@ -1,8 +1,8 @@
 """Pods for tests: containers that runc makes of the manifests of deploy/kubernetes as kustomize builds them.
 
 Each pod is a machine of its own (machines.py) with its own address; its root is a folder with this machine's /usr, and what
-else it sees, may and is told is the manifest's: user, groups, capabilities, read-only root, volumes, command, environment. The
-names of the headless Service are in a hosts file that is written anew when a pod comes back with another address.
+else it sees, may and is told is the manifest's: user, groups, capabilities, seccomp, read-only root, volumes, command,
+environment. The names of the headless Service are in a hosts file that is written anew when a pod comes back with another address.
 """
 
 import json
@@ -21,6 +21,8 @@ TOKEN = "a token of the tests"
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "/usr/bin/python3"
 NAMESPACES = ("mount", "pid", "ipc", "uts")
+# The default of containers, for pods with RuntimeDefault (package golang-github-containers-common); it is of buildah's company.
+SECCOMP = "/usr/share/containers/seccomp.json"
 OF_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "alternatives")
 
 
@@ -49,6 +51,22 @@ def refused():
         done = subprocess.run(["runc", "run", "--bundle", bundle, f"pod{os.getpid()}-probe"], capture_output=True, text=True,
                               timeout=60, check=False)
     return f"this machine lets runc make no container: {done.stderr.strip()[-300:]}" if done.returncode else None
+
+
+def seccomp():
+    """The default profile as runc reads it, for a process of this machine's processor without capabilities."""
+    with open(SECCOMP, encoding="utf-8") as f:
+        profile = json.load(f)
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+    rules = []
+    for rule in profile["syscalls"]:
+        includes, excludes = rule.get("includes") or {}, rule.get("excludes") or {}
+        if "caps" in includes or machine not in includes.get("arches", [machine]) or machine in excludes.get("arches", []):
+            continue
+        rules.append({key: rule[key] for key in ("names", "action", "errnoRet", "args") if rule.get(key) is not None})
+    (native,) = [entry for entry in profile["archMap"] if entry["architecture"].endswith({"amd64": "X86_64", "arm64": "AARCH64"}[machine])]
+    return {"defaultAction": profile["defaultAction"], "defaultErrnoRet": profile["defaultErrnoRet"],
+            "architectures": [native["architecture"], *native["subArchitectures"]], "syscalls": rules}
 
 
 class Pods:
@@ -132,6 +150,7 @@ class Pods:
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         command = [epochs if word == "3" and before == "--epochs" else word
                    for before, word in zip(["", *container["command"]], container["command"])]
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
         return {
             "ociVersion": "1.0.2",
             "hostname": f"{self.job['metadata']['name']}-{index}",
@@ -141,7 +160,8 @@ class Pods:
                 "user": {"uid": security["runAsUser"], "gid": security["runAsGroup"], "additionalGids": [security["fsGroup"]]},
                 "capabilities": none, "noNewPrivileges": not container["securityContext"]["allowPrivilegeEscalation"]},
             "mounts": self.mounts(pod, container, number),
-            "linux": {"namespaces": [*({"type": kind} for kind in NAMESPACES),
+            "linux": {**({"seccomp": seccomp()} if os.path.exists(SECCOMP) else {}),
+                      "namespaces": [*({"type": kind} for kind in NAMESPACES),
                                      {"type": "network", "path": f"/var/run/netns/{self.machines.names[number]}"}],
                       "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list"],
                       "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger"]}}

@@ -45,6 +45,9 @@ class Job(PodsCase):
         jobs = self.all_of(made, epochs=200)
         self.wait_for(jobs, "of 4 at step 0: sum 4")
         health = made.execute(jobs[1], *made.job["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]["exec"]["command"])
+        # The profile of RuntimeDefault is in force, and no capability is left.
+        status = made.execute(jobs[1], "/bin/grep", "-E", "^(Seccomp|CapBnd):", "/proc/1/status").stdout.split()
+        self.assertEqual(status, ["CapBnd:", "0" * 16, "Seccomp:", "2" if os.path.exists(pods.SECCOMP) else "0"])
         self.assertEqual((health.returncode, health.stdout.split(",")[0]), (0, "run train: running"), health.stderr)
         for job in jobs:
             self.assertEqual(job.wait(), 0, job.text())
