@@ -45,7 +45,15 @@ struct ProgressPage {
   std::atomic<char> why[kWhyMax];
 
   // Why the last operation of this process failed; taken back when the next one begins.
-  enum Failure : std::uint64_t { kNone, kPeerLost, kTimedOut, kMismatch, kAborted, kOther };
+  enum Failure : std::uint64_t {
+    kNone,
+    kPeerLost,
+    kTimedOut,
+    kMismatch,
+    kAborted,
+    kOther,
+    kWrongResult
+  };
   static constexpr int kPeerShift = 8;  // Above a Failure: the rank of the job to blame, + 1.
   std::atomic<std::uint64_t> failure;
 

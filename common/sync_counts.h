@@ -67,6 +67,10 @@ inline constexpr SyncCounter kSync[] = {
     {"expected", kNumber},         // Steps that the program plans, since it began; 0: unknown.
     {"commits", kNumber},          // Steps that are not taken apart: of an elastic job.
     {"stepped_ns", kNanoseconds},  // From the first step to the end of the last one.
+    {"moved_shards", kNumber, "moved_shards_total",
+     "Shards of elastic jobs that moved from slow ranks to faster ones."},
+    {"audited_shards", kNumber, "audited_shards_total",
+     "Shards of elastic jobs that a second rank has computed as well."},
 };
 
 // Of steps in which the others waited for one rank.

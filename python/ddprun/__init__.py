@@ -41,6 +41,7 @@ from ._errors import (
     TimedOut,
     Unreachable,
     Unsupported,
+    WrongResult,
 )
 from ._group import ProcessGroup, init
 from ._launch import launch
@@ -89,6 +90,7 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "Work",
+    "WrongResult",
     "__version__",
     "checkpoint",
     "clip_grad_norm",

@@ -39,6 +39,7 @@ SYSTEM = 9
 CORRUPT = 10
 MEMBERSHIP_CHANGED = 11
 STATE_LOST = 12
+WRONG_RESULT = 13
 INTERNAL = 100
 F32 = 0
 F64 = 1
@@ -260,6 +261,8 @@ class JobOptions(Structure):
         ("skip_poison", c_int32),
         ("min_world", c_int32),
         ("check_every", c_int64),
+        ("even_shards", c_int32),
+        ("audit_per_million", c_int32),
     )
 
 
@@ -274,6 +277,8 @@ class JobCounters(Structure):
         ("bytes_sent", c_uint64),
         ("bytes_received", c_uint64),
         ("lost_us", c_int64),
+        ("moved_shards", c_int64),
+        ("audited_shards", c_int64),
     )
 
 
@@ -511,6 +516,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, c_void_p, POINTER(c_void_p), c_double, c_int64, POINTER(SumResult)],
     ),
     "sums_commit": (c_int32, [c_void_p]),
+    "sums_hash": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
     "sums_state": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_size_t)]),
     "sums_restore": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "job_create": (c_int32, [POINTER(InitOptions), POINTER(c_void_p)]),
@@ -534,10 +540,21 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "step_is_repeated": (c_int, [c_void_p]),
     "step_round": (c_int, [c_void_p]),
     "step_group": (c_void_p, [c_void_p]),
+    "step_shards": (
+        c_int32,
+        [c_void_p, c_void_p, c_int, POINTER(c_double), POINTER(c_int), POINTER(c_int)],
+    ),
     "step_begin_shard": (c_int32, [c_void_p, c_int, c_char_p, POINTER(c_int)]),
     "step_skips": (c_int, [c_void_p, c_int]),
     "step_samples": (c_int32, [c_void_p, c_void_p, c_int, POINTER(c_void_p), POINTER(c_size_t)]),
+    "step_audits": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_size_t)]),
+    "step_is_audited": (c_int, [c_void_p, c_int]),
+    "step_audit": (c_int32, [c_void_p, c_int, c_uint64]),
     "step_commit": (c_int32, [c_void_p, Apply, c_void_p]),
+    "step_reduce": (
+        c_int32,
+        [c_void_p, c_void_p, POINTER(c_void_p), c_double, c_int64, POINTER(SumResult)],
+    ),
     "step_vote": (c_int32, [c_void_p, POINTER(c_int32)]),
     "step_voted": (c_int32, [c_void_p, c_int]),
     "checkpoint_writer_create": (c_int32, [c_void_p, c_char_p, c_int, POINTER(c_void_p)]),

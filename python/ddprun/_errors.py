@@ -81,6 +81,10 @@ class Corrupt(Error):
     """A file is torn or damaged."""
 
 
+class WrongResult(Error):
+    """A rank, this one or the one that is named, has computed something wrong."""
+
+
 BY_STATUS: dict[int, type[Error]] = {
     _c_api.BAD_ARGUMENT: BadArgument,
     _c_api.BAD_ENVIRONMENT: BadEnvironment,
@@ -92,6 +96,7 @@ BY_STATUS: dict[int, type[Error]] = {
     _c_api.UNSUPPORTED: Unsupported,
     _c_api.SYSTEM: SystemFailure,
     _c_api.CORRUPT: Corrupt,
+    _c_api.WRONG_RESULT: WrongResult,
 }
 
 

@@ -7,7 +7,7 @@ import statistics
 
 import sample_count
 
-LENGTH, SHARDS = 1000, 16  # As campaign_worker.cc has them.
+LENGTH, SHARDS = 1000, 32  # As campaign_worker.cc has them.
 
 Stamp = collections.namedtuple("Stamp", "step round rank world ns")
 
@@ -96,6 +96,17 @@ def judge(folder, steps):
                 words = line.split(None, 4)
                 attempts[int(words[3])].add(int(words[1]))
     return sample_count.judge(logs, LENGTH, SHARDS, steps), sum(len(rounds) - 1 for rounds in attempts.values())
+
+
+def uneven_steps(folder):
+    """In how many steps some rank has computed at least two shards more than another."""
+    counts = collections.Counter()
+    for _, text in _texts(folder, ".samples"):
+        counts.update(tuple(line.split(None, 4)[1:4]) for line in text.split("\n")[:-1] if line.startswith("shard"))
+    by_step = collections.defaultdict(list)
+    for (in_round, _, step), count in counts.items():
+        by_step[step, in_round].append(count)
+    return sum(max(each) - min(each) > 1 for each in by_step.values())
 
 
 def lost_seconds(folder):

@@ -78,7 +78,8 @@ class Campaign:
     def worker_environment(self, node, logs="logs", **more):
         backend = self.options.backend
         hosts = {} if backend == "shm" else {"DDPRUN_HOST": f"host-{node}", "DDPRUN_SOCKET_IFNAME": "lo"}
-        return {"LOGS": os.path.join(self.folder, logs), "DDPRUN_BACKEND": backend, **hosts, **more}
+        return {"LOGS": os.path.join(self.folder, logs), "DDPRUN_BACKEND": backend, "SPEEDS": self.options.speeds, **hosts,
+                **more}
 
     def start_node(self, node):
         name = f"{node}{sum(launch.name[0] == node for launch in self.launches.values())}"
@@ -317,7 +318,8 @@ class Campaign:
         per_change = f", {statistics.median(lost) * 1000:.0f} ms a change in the median, {max(lost):.1f} s at most" if lost else ""
         return (f"{self.kills} kills ({what}) in {time.monotonic() - self.begun:.0f} s; {len(self.workers.all())} processes, "
                 f"{self.anew} of new nodes started again before their first step, "
-                f"{len(lost)} changes, {self.steps} steps, {self.repeated} repeated; {sum(lost):.1f} s lost{per_change}")
+                f"{len(lost)} changes, {self.steps} steps, {self.repeated} repeated, "
+                f"{campaign_logs.uneven_steps(self.workers.folder)} divided unevenly; {sum(lost):.1f} s lost{per_change}")
 
     def close(self, keep):
         for job in self.jobs:
@@ -352,6 +354,8 @@ def main():
     parser.add_argument("--backend", choices=("shm", "gloo", "cpu"), default="shm")
     parser.add_argument("--every", type=float, default=0.7, help="seconds between two operations, on average [0.7]")
     parser.add_argument("--step-ms", type=int, default=10, help="length of a step's computation [10]")
+    parser.add_argument("--speeds", choices=("vary", "equal", "even"), default="vary",
+                        help="vary: ranks change their speed, and shards move; even: shards stay [vary]")
     parser.add_argument("--quiet", type=int, nargs="*", default=[1, 3, ALL], help="ranks of the quiet runs [1 3 8]")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()

@@ -138,6 +138,41 @@ Job.run = watched
         self.assert_each_sample_once(200, 6, 24)
         self.assertEqual(job.err().count("the other workers continue"), 3, job.text())
 
+    def test_a_rank_whose_gradient_is_wrong_is_named_by_an_audit_and_replaced(self):
+        train = """
+sgd = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)
+job = Job(audit=50).keep(net=net, sgd=sgd)
+gradients = Gradients(job, net, batches, seed=9)
+load = ShardLoader([(x[i], y[i]) for i in range(len(x))], batches)
+def train(step):
+    pace(step)
+    def loss(shard):
+        images, labels = load(shard)
+        found = loss_of(net(images), labels)
+        errs = step.rank == 1 and step.number >= 5 and step.is_audited(shard.number) and step.world_size == FULL
+        return found * 1.001 if os.environ.get("ERRS") and errs and once("erred") else found
+    gradients.backward(step, loss)
+    gradients.commit(step, sgd.step)
+    note_commit(step)
+try:
+    job.run(STEPS, train)
+except ddprun.WrongResult as error:
+    note("wrong", error)
+    raise
+print("audited", job.counters.audited_shards, flush=True)
+print("digest", hash_of(net.state_dict(), sgd.state_dict()), flush=True)
+"""
+        _, quiet = self.digests(TRAIN, train, nproc=1)
+        job, audited = self.digests(TRAIN, train)
+        self.assertEqual(audited, quiet, job.text())
+        self.assertGreater(sum(int(each.split()[1]) for each in self.said(job, "audited .*")), 20, job.text())
+        job, healed = self.digests(TRAIN, train, env={"ERRS": "yes"})
+        self.assertEqual(healed, quiet, job.text())
+        found = [line for text in self.logs().values() for line in text.splitlines() if line.startswith("wrong")]
+        self.assertEqual(len(found), 1, job.text())
+        self.assertRegex(found[0], r"step \d+, shard \d: rank . on \S+ has computed [0-9a-f]{16}, .*rank 1 on \S+ is wrong")
+        self.assertIn("the others go on without it", job.err())
+
     LOADER = """
 class Noisy(torch.utils.data.Dataset):
     def __len__(self):
@@ -197,9 +232,30 @@ def main(workers, **options):
                 load = ShardLoader([(x[i], y[i]) for i in range(len(x))], batches, num_workers=workers)
                 for step, number in ((0, 0), (0, 3), (0, 1), (0, 3), (2, 5), (1, 0)):  # Some are skipped, some come again.
                     shard = batches.shard(step, number)
-                    shard.ranks = (0, 1)
+                    shard.ranks, shard.mine = (0, 1), range(6)
                     images, labels = load(shard)
                     assert torch.equal(images, x[shard.indices]) and torch.equal(labels, y[shard.indices]), shard
+        """, nproc=1)
+
+    def test_a_shard_that_moves_costs_a_late_read_and_no_new_beginning(self):
+        self.ended(TRAIN, """
+            class Counted(torch.utils.data.Dataset):
+                loaded = 0
+                def __len__(self): return len(x)
+                def __getitem__(self, index):
+                    Counted.loaded += 1
+                    return x[index], index
+            load = ShardLoader(Counted(), batches)
+            begun = []
+            load._loader.sampler.__class__.__iter__ = lambda sampler: begun.append(1) or sampler._loader._wishes()
+            ranges = [range(0, 3), range(0, 4), range(0, 4), range(1, 4), range(2, 5), range(2, 4), range(1, 6)]
+            for step, mine in enumerate(ranges):
+                for number in [*mine, (mine.stop + 1) % 6]:  # The last one is audited, or this rank's.
+                    shard = batches.shard(step, number)
+                    shard.ranks, shard.mine = (0, 2), mine
+                    assert load(shard)[1].tolist() == shard.indices, shard
+            assert len(begun) == 1, begun
+            assert Counted.loaded <= 5 * (sum(map(len, ranges)) + 2 * len(ranges)), Counted.loaded
         """, nproc=1)
 
     def test_a_loader_passes_over_the_steps_that_others_have_made(self):
@@ -213,7 +269,7 @@ def main(workers, **options):
             load = ShardLoader(Counted(), batches)
             for step, number in ((0, 0), (0, 1), (1, 0), (500, 2), (500, 3)):
                 shard = batches.shard(step, number)
-                shard.ranks = (0, 1)
+                shard.ranks, shard.mine = (0, 1), range(6)
                 assert load(shard)[1].tolist() == shard.indices, shard
             assert Counted.loaded <= 12 * 5, Counted.loaded  # Not thousands.
         """, nproc=1)

@@ -23,6 +23,7 @@ class SdkCategory : public std::error_category {
       case ErrorKind::corrupt: return "torn or damaged";
       case ErrorKind::membership_changed: return "membership changed";
       case ErrorKind::state_lost: return "state lost";
+      case ErrorKind::wrong_result: return "wrong result";
     }
     return "unknown error";
   }

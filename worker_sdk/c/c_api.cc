@@ -331,7 +331,7 @@ void rethrow(ddprun_status status) {
   if (last_exception && last_error.status == status) {
     std::rethrow_exception(std::exchange(last_exception, nullptr));
   }
-  const bool known = status > DDPRUN_OK && status <= DDPRUN_STATE_LOST;
+  const bool known = status > DDPRUN_OK && status <= DDPRUN_WRONG_RESULT;
   throw Error(known ? static_cast<ErrorKind>(status) : ErrorKind::system, {},
               "a function of the program returned " + std::to_string(status));
 }

@@ -54,6 +54,10 @@ std::vector<std::span<T>> spans_of(const ddprun_sums& sums, T* const* arrays) {
   return spans;
 }
 
+void give_sum(const GradientSums::Result& found, ddprun_sum_result* result) {
+  fill(result, {0, static_cast<int64_t>(found.kind), found.note, found.shards, found.tensor});
+}
+
 }  // namespace
 
 namespace ddprun::worker_sdk {
@@ -153,12 +157,19 @@ ddprun_status ddprun_sums_reduce(ddprun_sums* sums, ddprun_group* group, float* 
     (void)struct_of(result);  // Before anything is communicated.
     const auto found = live(sums).sums.reduce(live(group).group, spans_of(*sums, gradients),
                                               {.divide_by = divide_by, .note = note});
-    fill(result, {0, static_cast<int64_t>(found.kind), found.note, found.shards, found.tensor});
+    give_sum(found, result);
   });
 }
 
 ddprun_status ddprun_sums_commit(ddprun_sums* sums) {
   return guarded([&] { live(sums).sums.commit(); });
+}
+
+ddprun_status ddprun_sums_hash(ddprun_sums* sums, const float* const* gradients, uint64_t* hash) {
+  return guarded([&] {
+    require_argument(hash, "a pointer is null");
+    *hash = live(sums).sums.hash(spans_of(*sums, gradients));
+  });
 }
 
 ddprun_status ddprun_sums_state(ddprun_sums* sums, const void** state, size_t* bytes) {
@@ -206,6 +217,10 @@ struct ddprun_step {
 template <>
 constexpr std::size_t ddprun::worker_sdk::kFirstSize<ddprun_job_options> =
     offsetof(ddprun_job_options, check_every);
+// Before moved_shards was added.
+template <>
+constexpr std::size_t ddprun::worker_sdk::kFirstSize<ddprun_job_counters> =
+    offsetof(ddprun_job_counters, moved_shards);
 
 namespace {
 
@@ -254,6 +269,11 @@ ShardedOptions sharded_options_of(const ddprun_sharded_options* options) {
   return result;
 }
 
+double audit_of(const ddprun_job_options& options) {
+  constexpr double kPercent = 10'000;  // In parts per million.
+  return options.audit_per_million > 0 ? options.audit_per_million / kPercent : -1;
+}
+
 void give_part(const Sharded& sharded, const Buffer& part, size_t* first, ddprun_buffer* given) {
   if (first) *first = sharded.first();
   fill(given, DDPRUN_BUFFER(part.data, part.count, static_cast<ddprun_type>(part.type)));
@@ -275,10 +295,13 @@ ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_j
     require_argument(job, "the pointer for the handle is null");
     *job = nullptr;
     const auto given = options_of(options);
+    require_argument(given.audit_per_million >= 0, "audit_per_million is negative");
     *job = new ddprun_job{.job = Job(JobOptions{.init = init_options_of(given.init),
                                                 .skip_poison = given.skip_poison != 0,
                                                 .min_world = given.min_world,
-                                                .check_every = given.check_every})};
+                                                .check_every = given.check_every,
+                                                .even_shards = given.even_shards != 0,
+                                                .audit = audit_of(given)})};
   });
 }
 
@@ -382,7 +405,7 @@ ddprun_status ddprun_job_counters_of(const ddprun_job* job, ddprun_job_counters*
   return guarded([&] {
     const auto& c = live(job).job.counters();
     fill(counters, {0, c.rounds, c.planned, c.repeated_steps, c.bytes_sent, c.bytes_received,
-                    c.lost.count()});
+                    c.lost.count(), c.moved_shards, c.audited_shards});
   });
 }
 
@@ -399,6 +422,22 @@ ddprun_group* ddprun_step_group(ddprun_step* step) {
   return answer<ddprun_group*>(nullptr, [&] {
     (void)live(step).step.group();  // Ends a shard.
     return &step->group;
+  });
+}
+
+ddprun_status ddprun_step_shards(ddprun_step* step, const ddprun_batches* batches, int shards,
+                                 const double* weights, int* first, int* count) {
+  return guarded([&] {
+    require_argument(first && count, "a pointer is null");
+    const Step& inside = live(step).step;
+    if (batches) shards = batches->batches.shards();
+    require_argument(shards > 0, "there are no shards");
+    const auto all = static_cast<std::size_t>(shards);
+    const auto mine = weights   ? inside.shards(std::span(weights, all))
+                      : batches ? inside.shards(batches->batches)
+                                : inside.shards(shards);
+    *count = static_cast<int>(mine.size());
+    *first = mine.empty() ? 0 : mine.front();
   });
 }
 
@@ -420,11 +459,39 @@ ddprun_status ddprun_step_samples(ddprun_step* step, const ddprun_batches* batch
   });
 }
 
+ddprun_status ddprun_step_audits(ddprun_step* step, const int32_t** shards, size_t* count) {
+  return guarded([&] {
+    require_argument(shards && count, "a pointer is null");
+    thread_local std::vector<std::int32_t> kept;
+    const std::vector<int> found = live(step).step.audits();
+    kept.assign(found.begin(), found.end());
+    *shards = kept.data();
+    *count = kept.size();
+  });
+}
+int ddprun_step_is_audited(const ddprun_step* step, int shard) {
+  return answer(-1, [&] { return live(step).step.is_audited(shard) ? 1 : 0; });
+}
+ddprun_status ddprun_step_audit(ddprun_step* step, int shard, uint64_t hash) {
+  return guarded([&] { live(step).step.audit(shard, hash); });
+}
+
 ddprun_status ddprun_step_commit(ddprun_step* step, ddprun_apply apply, void* user) {
   return guarded_functions([&] {
     live(step).step.commit([&] {
       if (apply) require_well(apply(user));
     });
+  });
+}
+
+ddprun_status ddprun_step_reduce(ddprun_step* step, ddprun_sums* sums, float* const* gradients,
+                                 double divide_by, int64_t note, ddprun_sum_result* result) {
+  return guarded([&] {
+    (void)struct_of(result);  // Before anything is communicated.
+    GradientSums& inside = live(sums).sums;
+    const auto arrays = spans_of(*sums, gradients);
+    give_sum(live(step).step.reduce(inside, arrays, {.divide_by = divide_by, .note = note}),
+             result);
   });
 }
 

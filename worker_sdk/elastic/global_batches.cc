@@ -142,11 +142,20 @@ Sample GlobalBatches::sample(std::int64_t step, std::int64_t place) const {
 std::vector<Sample> GlobalBatches::batch(std::int64_t step) const { return dealt(step, 0, 1); }
 
 std::vector<Sample> GlobalBatches::shard(std::int64_t step, int shard) const {
-  if (shard < 0 || shard >= options_.shards) {
-    refuse("shard " + std::to_string(shard) + " is not within 0 .. " +
-           std::to_string(options_.shards - 1));
-  }
+  require_shard(shard);
   return dealt(step, shard, options_.shards);
+}
+
+std::int64_t GlobalBatches::shard_size(std::int64_t step, int shard) const {
+  require_shard(shard);
+  const std::int64_t size = batch_size(step);
+  return shard < size ? (size - shard - 1) / options_.shards + 1 : 0;
+}
+
+void GlobalBatches::require_shard(int shard) const {
+  if (shard >= 0 && shard < options_.shards) return;
+  refuse("shard " + std::to_string(shard) + " is not within 0 .. " +
+         std::to_string(options_.shards - 1));
 }
 
 // Deals the samples out like cards, so that each shard has its part of each data set.

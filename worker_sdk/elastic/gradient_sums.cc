@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "common/checksum.h"
 #include "worker_sdk/elastic/combine.h"
 #include "worker_sdk/elastic/gradient_sums_impl.h"
 #include "worker_sdk/elastic/mix.h"
@@ -33,7 +34,7 @@ GradientSums::Impl::Impl(std::vector<std::size_t> tensor_sizes, const GradientSu
   if (options.bucket_bytes < kLeastBytes) {
     Impl::refuse(ErrorKind::bad_argument, "bucket_bytes is below " + std::to_string(kLeastBytes));
   }
-  lay_out(false);
+  lay_out(false, 0);
 }
 
 void GradientSums::Impl::begin_again() {
@@ -54,8 +55,10 @@ std::uint64_t GradientSums::Impl::fingerprint(double divisor) const {
 void GradientSums::Impl::write_head(const Call& call) {
   const SumFields fields{static_cast<std::uint64_t>(call.note), static_cast<std::uint64_t>(shards),
                          fingerprint(call.divide_by), shards > 1 ? 1U : 0U};
-  if (options.exact) return write_exact_head(integers(0), fields, largest);
-  write_plain_head(floats(0), fields);
+  std::vector<std::int64_t> all(call.notes.begin(), call.notes.end());
+  all.resize(notes);
+  if (options.exact) return write_exact_head(integers(0), fields, all, largest);
+  write_plain_head(floats(0), fields, all);
 }
 
 GradientSums::Result GradientSums::Impl::read_head(int ranks, const Call& call) {
@@ -66,6 +69,8 @@ GradientSums::Result GradientSums::Impl::read_head(int ranks, const Call& call) 
         "ranks differ in sizes, divisor, what restore() gave them, or GradientSumOptions::equal");
   }
   Result result{.note = static_cast<std::int64_t>(fields.note),
+                .notes = options.exact ? notes_of_exact(integers(0), notes)
+                                       : notes_of_plain(floats(0), notes),
                 .shards = static_cast<std::int64_t>(fields.shards)};
   if (result.shards > kExactShardsMax) {
     Impl::refuse(ErrorKind::bad_argument, std::to_string(result.shards) +
@@ -79,7 +84,8 @@ GradientSums::Result GradientSums::Impl::read_head(int ranks, const Call& call) 
 
 void GradientSums::Impl::judge_tensors(Result& result) {
   for (std::size_t t = 0; t < sizes.size(); ++t) {
-    const Judgement judgement = judge(running[t], highest_class(tail_of_tensor(integers(0), t)));
+    const Judgement judgement =
+        judge(running[t], highest_class(tail_of_tensor(integers(0), notes, t)));
     next[t] = judgement.next;
     finite[t] = judgement.kind != Judgement::Kind::kNotFinite;
     if (!finite[t]) note_not_finite(result, t);
@@ -154,7 +160,7 @@ void GradientSums::use(ProcessGroup& group) {
   impl_->state = Impl::State::kNoGroup;
   impl_->in_place = false;
   impl_->memory.reset();
-  impl_->lay_out(impl_->options.exact && can_combine(group));
+  impl_->lay_out(impl_->options.exact && can_combine(group), notes_most(group.world_size()));
   impl_->memory = group.allocate(impl_->starts.back() * impl_->element());  // Zeros.
   impl_->running = impl_->committed;
   impl_->state = Impl::State::kReady;
@@ -179,6 +185,19 @@ void GradientSums::add(std::span<const std::span<const float>> gradients) {
   ++in.shards;
 }
 
+std::uint64_t GradientSums::hash(std::span<const std::span<const float>> gradients) const {
+  const Impl& in = *impl_;
+  in.require(in.state == Impl::State::kAdding, "hash() outside of a step");
+  in.require(gradients.size() == in.sizes.size(), "hash() needs an array for each tensor");
+  std::uint64_t hash = 0;
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    in.require(gradients[t].empty() || gradients[t].size() == in.sizes[t],
+               "hash() was given a gradient of another size than its tensor");
+    hash = in.hash_of(t, gradients[t], hash);
+  }
+  return hash;
+}
+
 GradientSums::Result GradientSums::reduce(ProcessGroup& group,
                                           std::span<const std::span<float>> gradients,
                                           const Call& call) {
@@ -191,6 +210,7 @@ GradientSums::Result GradientSums::reduce(ProcessGroup& group,
                "reduce() was given an array of another size than its tensor");
   }
   in.require(std::isfinite(call.divide_by) && call.divide_by > 0, "divide_by is not above 0");
+  in.require(call.notes.size() <= in.notes, "reduce() was given more notes than notes_most()");
   if (in.shards == 0) {
     for (const SumPiece& piece : in.layout.pieces) in.add_piece(piece, {});
   }
@@ -258,9 +278,11 @@ void GradientSums::restore(std::string_view state) {
 
 using namespace worker_sdk;
 
-void GradientSums::Impl::lay_out(bool keeping) {
+void GradientSums::Impl::lay_out(bool keeping, std::size_t room_for_notes) {
   keeps = keeping;
-  const std::size_t head = options.exact ? exact_head_size(sizes.size()) : plain_head_size();
+  notes = room_for_notes;
+  const std::size_t head =
+      options.exact ? exact_head_size(notes, sizes.size()) : plain_head_size(notes);
   layout = lay_out_sums(sizes, head, options.bucket_bytes / element(), keeps);
   starts.assign(1, 0);
   for (const std::size_t count : layout.buckets) starts.push_back(starts.back() + count);
@@ -298,6 +320,27 @@ void GradientSums::Impl::add_plain_piece(const SumPiece& piece, std::span<const 
   if (part.empty()) return;
   if (!first) return add_plain(sums, part);
   if (part.data() != sums.data()) std::memcpy(sums.data(), part.data(), part.size_bytes());
+}
+
+// A tensor without a gradient has the hash of zeros.
+std::uint64_t GradientSums::Impl::hash_of(std::size_t tensor, std::span<const float> gradient,
+                                          std::uint64_t seed) const {
+  constexpr std::size_t kPart = 4096;
+  const bool is_exact = options.exact && running[tensor] != kNoExponent;
+  std::vector<std::int64_t> integers(kPart);
+  std::vector<float> zeros(gradient.empty() ? kPart : 0);
+  for (std::size_t at = 0; at < sizes[tensor]; at += kPart) {
+    const std::size_t count = std::min(kPart, sizes[tensor] - at);
+    const std::span<const float> part =
+        gradient.empty() ? std::span<const float>(zeros).first(count) : gradient.subspan(at, count);
+    if (is_exact) {
+      set_exact(std::span(integers).first(count), part, running[tensor]);
+      seed = checksum(integers.data(), count * sizeof(std::int64_t), seed);
+    } else {
+      seed = checksum(part.data(), part.size_bytes(), seed);
+    }
+  }
+  return seed;
 }
 
 // For ranks that have more shards, or none that could be combined with those of others.

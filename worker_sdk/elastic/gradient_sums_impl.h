@@ -59,9 +59,11 @@ struct GradientSums::Impl {
     if (!condition) refuse(ErrorKind::bad_argument, text);
   }
   void begin_again();
-  void lay_out(bool keeping);
+  void lay_out(bool keeping, std::size_t room_for_notes);
   void add_piece(const worker_sdk::SumPiece& piece, std::span<const float> gradient);
   void add_plain_piece(const worker_sdk::SumPiece& piece, std::span<const float> gradient);
+  std::uint64_t hash_of(std::size_t tensor, std::span<const float> gradient,
+                        std::uint64_t seed) const;
   std::uint64_t fingerprint(double divisor) const;
   void write_head(const Call& call);
   Result read_head(int ranks, const Call& call);
@@ -80,6 +82,7 @@ struct GradientSums::Impl {
   const std::vector<std::size_t> sizes;
   const GradientSumOptions options;
   worker_sdk::SumLayout layout;
+  std::size_t notes = 0;                      // So many are in the head.
   std::vector<int> committed, running, next;  // By tensor.
   std::vector<std::uint32_t> largest;         // Magnitudes of this rank's gradients, by tensor.
   std::vector<bool> finite;                   // By tensor, found by all ranks.

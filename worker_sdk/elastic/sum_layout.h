@@ -11,26 +11,31 @@
 
 namespace ddprun::worker_sdk {
 
-// Values summed over all ranks ahead of their gradients: a few fields, and for exact sums the tail
-// of each tensor. Pure. Used by gradient_sums.cc alone.
+// Values summed over all ranks ahead of their gradients: a few fields, the caller's notes, and for
+// exact sums the tail of each tensor. Pure. Used by gradient_sums.cc alone.
 struct SumFields {
   std::uint64_t note = 0, shards = 0, fingerprint = 0;
   std::uint64_t several = 0;  // Ranks that have more than one shard.
 };
 
+using Notes = std::span<const std::int64_t>;
+
 // Elements, of 64 bits in exact sums, of 32 bits in plain ones.
-std::size_t exact_head_size(std::size_t tensors) noexcept;
-std::size_t plain_head_size() noexcept;
+std::size_t exact_head_size(std::size_t notes, std::size_t tensors) noexcept;
+std::size_t plain_head_size(std::size_t notes) noexcept;
 
 // `largest`: for each tensor what add_exact() returned, the largest over the shards of this rank.
-void write_exact_head(std::int64_t* head, const SumFields& fields,
+void write_exact_head(std::int64_t* head, const SumFields& fields, Notes notes,
                       std::span<const std::uint32_t> largest) noexcept;
 SumFields fields_of_exact(const std::int64_t* head) noexcept;
-ClassTail tail_of_tensor(const std::int64_t* head, std::size_t tensor) noexcept;
+std::vector<std::int64_t> notes_of_exact(const std::int64_t* head, std::size_t notes);
+ClassTail tail_of_tensor(const std::int64_t* head, std::size_t notes, std::size_t tensor) noexcept;
 
-// Bytes of the fields travel one by one, as small numbers: f32 holds their sum over 65,793 ranks.
-void write_plain_head(float* head, const SumFields& fields) noexcept;
+// Bytes of fields and notes travel one by one, as small numbers: f32 holds their sum over 65,793
+// ranks.
+void write_plain_head(float* head, const SumFields& fields, Notes notes) noexcept;
 SumFields fields_of_plain(const float* head) noexcept;
+std::vector<std::int64_t> notes_of_plain(const float* head, std::size_t notes);
 
 // A range of one tensor, which lies in one bucket. All counts are elements.
 struct SumPiece {

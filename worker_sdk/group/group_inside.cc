@@ -6,6 +6,8 @@
 namespace ddprun::worker_sdk {
 
 constinit thread_local const char* GroupInside::refusal = nullptr;
+constinit thread_local std::chrono::nanoseconds GroupInside::spent{0};
+constinit thread_local int InGroupCall::depth_ = 0;
 
 DeviceSide* GroupInside::device(const ProcessGroup& group) { return group.inside().device; }
 

@@ -2,6 +2,7 @@
 // Access to parts of a ProcessGroup that programs do not see, for DistributedDataParallel: the
 // device behind it, and the page to the agent.
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,10 +40,28 @@ struct GroupInside {
   static std::chrono::nanoseconds cpu_time(const ProcessGroup& group);  // Of the group's threads.
   // If not null, calls of any group by this thread throw `bad_argument` with this text.
   static constinit thread_local const char* refusal;
+  // The time that this thread has spent in calls of groups and waiting for their operations.
+  static constinit thread_local std::chrono::nanoseconds spent;
 
  private:
   static ProcessGroup join(const Plan& plan, const InitOptions& options,
                            std::shared_ptr<Progress> progress);
+};
+
+// While one lives, this thread is in a call of a group, or waits for an operation: that is counted
+// in GroupInside::spent.
+class InGroupCall {
+ public:
+  InGroupCall() : since_(depth_++ == 0 ? Clock::now() : Clock::time_point()) {}
+  ~InGroupCall() {
+    if (--depth_ == 0) GroupInside::spent += Clock::now() - since_;
+  }
+  InGroupCall(const InGroupCall&) = delete;
+  InGroupCall& operator=(const InGroupCall&) = delete;
+
+ private:
+  static constinit thread_local int depth_;
+  const Clock::time_point since_;
 };
 
 }  // namespace ddprun::worker_sdk

@@ -30,6 +30,7 @@ struct ProcessGroup::Impl {
     Caller(const Caller&) = delete;
 
    private:
+    const worker_sdk::InGroupCall here_;
     std::atomic<bool>& busy_;
   };
 

@@ -6,6 +6,7 @@
 
 #include "common/assert.h"
 #include "worker_sdk/base/system_limits.h"
+#include "worker_sdk/group/group_inside.h"
 
 namespace ddprun {
 
@@ -45,12 +46,14 @@ WorkState& Work::inside() const {
 
 // Has no deadline of its own: the operation has one.
 void Work::wait() {
+  const worker_sdk::InGroupCall here;
   const WorkState& state = inside();
   if (state.pending && state.stream) return state.pending->follow(*state.stream);
   synchronize();
 }
 
 void Work::synchronize() {
+  const worker_sdk::InGroupCall here;
   WorkState& state = inside();
   if (state.pending) {
     state.pending->wait_until(worker_sdk::Clock::time_point::max());
@@ -64,6 +67,7 @@ void Work::synchronize() {
 }
 
 bool Work::wait_for(std::chrono::milliseconds limit) {
+  const worker_sdk::InGroupCall here;
   WorkState& state = inside();
   const auto end = worker_sdk::deadline_after(limit);
   if (state.pending) return state.pending->wait_until(end);

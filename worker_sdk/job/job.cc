@@ -25,10 +25,18 @@ int Step::rank() const { return state_.job.group().rank(); }
 int Step::world_size() const { return state_.job.group().world_size(); }
 
 std::ranges::iota_view<int, int> Step::shards(int shards) const {
-  return shards_of(rank(), world_size(), shards);
+  return state_.job.shards(state_, shards,
+                           [this](int shard) { return state_.job.weight(state_, shard, 1); });
 }
 std::ranges::iota_view<int, int> Step::shards(const GlobalBatches& batches) const {
-  return shards(batches.shards());
+  return state_.job.shards(state_, batches.shards(), [&](int shard) {
+    return state_.job.weight(state_, shard,
+                             static_cast<double>(batches.shard_size(number(), shard)));
+  });
+}
+std::ranges::iota_view<int, int> Step::shards(std::span<const double> weights) const {
+  return state_.job.shards(state_, static_cast<int>(weights.size()),
+                           [&](int shard) { return weights[static_cast<std::size_t>(shard)]; });
 }
 
 bool Step::begin_shard(int shard, std::string_view content) {
@@ -43,9 +51,17 @@ std::vector<Sample> Step::samples(const GlobalBatches& batches, int shard) {
   return result;
 }
 
+std::vector<int> Step::audits() const { return state_.job.audits(state_); }
+bool Step::is_audited(int shard) const { return state_.job.is_audited(state_, shard); }
+void Step::audit(int shard, std::uint64_t hash) { state_.job.audit(state_, shard, hash); }
+
 void Step::commit(const std::function<void()>& apply) { state_.job.commit(state_, apply); }
 std::int32_t Step::vote() { return state_.job.vote(state_); }
 void Step::voted(bool leave) { state_.voted = leave; }
+GradientSums::Result Step::reduce(GradientSums& sums, std::span<const std::span<float>> gradients,
+                                  const GradientSums::Call& call) {
+  return state_.job.reduce(state_, sums, gradients, call);
+}
 
 Job::Job(JobOptions options) : inside_(std::make_unique<JobInside>(std::move(options))) {}
 Job::~Job() = default;
@@ -132,6 +148,7 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
   for (;;) {
     try {
       if (link_) link_->require_sound();
+      runs_again_ = false;
       if (is_over()) leave();
       if (is_settled_) require_whole();
       if (!is_settled_) enter();
@@ -141,7 +158,7 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
         leave();
       }
     } catch (...) {
-      leave_or_throw();
+      if (!runs_again_) leave_or_throw();
     }
   }
 }
@@ -211,13 +228,15 @@ void JobInside::run_step(const Job::Body& body) {
   progress->begin_steps();
   begin_shards();
   Step::State state{.job = *this, .number = committed(), .is_repeated = begun_ == committed()};
+  state.began = began;
+  state.spent_before = GroupInside::spent;
   begun_ = committed();
   Step step(state);
   body(step);
   if (state.is_committed) progress->count_step(last_commit_ - began);
   if (state.is_committed) progress->stepped(last_commit_);
   if (state.is_committed) return progress->saved(last_commit_);
-  if (has_lost_round()) {
+  if (has_lost_round() || runs_again_) {
     throw Error(ErrorKind::membership_changed, {.rank = group_->rank(), .operation = "Job::run"},
                 "an operation of step " + std::to_string(state.number) + " has failed");
   }
@@ -228,6 +247,33 @@ void JobInside::run_step(const Job::Body& body) {
 std::int32_t JobInside::vote(Step::State& step) const {
   if (!step.vote) step.vote = link_ && link_->wants_change(round()) ? 1 : 0;
   return *step.vote;
+}
+
+std::ranges::iota_view<int, int> JobInside::shards(Step::State& step, int shards,
+                                                   const WeightOf& weight_of) {
+  if (step.shards == 0) {
+    if (follows_speed()) division_.use(shards);
+    step.shards = shards;
+  }
+  const auto mine = division_.of(group_->rank(), shards);
+  if (shards != step.shards) return mine;
+  step.work = 0;
+  for (const int shard : mine) step.work += skips(step, shard) ? 0 : weight_of(shard);
+  return mine;
+}
+
+// Only now, as a step that is not committed leaves no trace.
+void JobInside::advance_division(const Step::State& step) {
+  if (step.measured.empty()) return;
+  const std::int64_t moved = division_.moves();
+  division_.advance(step.measured);
+  const std::int64_t more = division_.moves() - moved;
+  counters_.moved_shards += more;
+  if (more > 0 && group_->rank() == 0) {
+    GroupInside::progress(*group_)->count(
+        {.sums = {{"moved_shards", static_cast<std::uint64_t>(more)}}, .late = {}});
+  }
+  standing_.pace = division_.pace(group_->rank());
 }
 
 bool JobInside::skips(const Step::State& step, int shard) const {
@@ -258,14 +304,79 @@ void JobInside::end_shard() {
   if (std::exchange(has_shard_, false)) GroupInside::progress(*group_)->note_work("", false);
 }
 
+// What a rank has measured is the time since the body began, without that in calls of the group,
+// where it waits for the others. The division of the others counts as the same if the sum of all
+// fingerprints is what it is for equal ones.
+std::vector<std::int64_t> JobInside::ballot(Step::State& step) {
+  std::vector<std::int64_t> numbers = {step.voted ? (*step.voted ? 1 : 0) : vote(step)};
+  const auto worked = Clock::now() - step.began - (GroupInside::spent - step.spent_before);
+  if (is_auditing()) numbers.push_back(static_cast<std::int64_t>(doubt(step)));
+  if (!follows_speed()) return numbers;
+  numbers.push_back(static_cast<std::int64_t>(division_.fingerprint()));
+  const std::size_t paces = numbers.size();
+  numbers.resize(paces + static_cast<std::size_t>(group_->world_size()));
+  numbers[paces + static_cast<std::size_t>(group_->rank())] =
+      pace_of(std::chrono::nanoseconds(worked).count(), step.work);
+  return numbers;
+}
+
+void JobInside::count(Step::State& step, std::span<const std::int64_t> sums) {
+  const auto next = [&] {
+    const std::int64_t number = sums.front();
+    sums = sums.subspan(1);
+    return number;
+  };
+  step.voted = next() != 0;
+  step.is_counted = true;
+  const std::uint64_t doubt = is_auditing() ? static_cast<std::uint64_t>(next()) : 0;
+  if (follows_speed()) {
+    const auto ranks = static_cast<std::uint64_t>(group_->world_size());
+    if (static_cast<std::uint64_t>(next()) != ranks * division_.fingerprint()) {
+      throw Error(
+          ErrorKind::mismatch, {.rank = group_->rank(), .operation = "Step::commit"},
+          "the ranks have divided the shards of step " + std::to_string(step.number) +
+              " differently: all ranks must call Step::shards() in each step, with the same "
+              "number of shards first, or set JobOptions::even_shards");
+    }
+    step.measured.assign(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(ranks));
+  }
+  settle_doubt(step, doubt);
+}
+
+GradientSums::Result JobInside::reduce(Step::State& step, GradientSums& sums,
+                                       std::span<const std::span<float>> gradients,
+                                       const GradientSums::Call& call) {
+  end_shard();
+  std::vector<std::int64_t> numbers = ballot(step);
+  const std::size_t mine = numbers.size();
+  numbers.insert(numbers.end(), call.notes.begin(), call.notes.end());
+  GradientSums::Call whole = call;
+  whole.notes = numbers;
+  GradientSums::Result result = sums.reduce(*group_, gradients, whole);
+  if (result.kind == GradientSums::Kind::over) {
+    step.began = Clock::now();
+    step.spent_before = GroupInside::spent;
+  } else {
+    count(step, result.notes);
+  }
+  result.notes.erase(result.notes.begin(),
+                     result.notes.begin() + static_cast<std::ptrdiff_t>(mine));
+  return result;
+}
+
 bool JobInside::agree_to_leave(Step::State& step) {
   if (!is_elastic()) return false;
-  if (step.voted && sharded_.empty()) return *step.voted;
-  std::int32_t votes = step.voted ? *step.voted : vote(step);
+  const bool needs_ballot = is_auditing() && !step.is_counted;
+  if (step.voted && sharded_.empty() && !needs_ballot) return *step.voted;
+  std::vector<std::int64_t> numbers = ballot(step);
   if (group_->world_size() > 1) {
-    group_->all_reduce(buffer(&votes, 1), ReduceOp::max, {.on_host = true});
+    group_->all_reduce(buffer(numbers.data(), numbers.size()), ReduceOp::sum, {.on_host = true});
   }
-  return votes != 0;
+  const bool has_measured = !step.measured.empty();
+  const std::vector<Pace> measured = step.measured;
+  count(step, numbers);
+  if (has_measured) step.measured = measured;
+  return *step.voted;
 }
 
 void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
@@ -274,7 +385,7 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
            "it was called by the function that commit() calls; one step has one commit()");
   }
   if (step.is_committed) refuse("Step::commit", "this step is committed already");
-  if (has_lost_round()) {
+  if (has_lost_round() || runs_again_) {
     throw Error(ErrorKind::membership_changed,
                 {.rank = group_->rank(), .operation = "Step::commit"},
                 "an operation of this step has failed, so it is not committed; let errors of "
@@ -293,6 +404,7 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
   standing_.condition = Condition::kWhole;
   ++standing_.committed;
   standing_.made = round();
+  advance_division(step);
   step.is_committed = true;
   leaving_ = leaving;
   last_commit_ = Clock::now();

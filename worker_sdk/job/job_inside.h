@@ -10,13 +10,19 @@
 //     │        │ or an operation has failed    │ is to leave
 //     └────────┴── leave the round ◀───────────┘
 
+#include <map>
 #include <optional>
+#include <ranges>
+#include <span>
 #include <vector>
 
+#include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/job.h"
 #include "ddprun/elastic/sharded.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/base/round_fence.h"
+#include "worker_sdk/elastic/audit.h"
+#include "worker_sdk/elastic/shard_division.h"
 #include "worker_sdk/job/kept_state.h"
 #include "worker_sdk/job/sharded_state.h"
 #include "worker_sdk/job/standing.h"
@@ -32,6 +38,13 @@ struct Step::State {
   std::optional<std::int32_t> vote = {};
   std::optional<bool> voted = {};
   bool is_committed = false;
+  bool is_counted = false;  // The ballots of all ranks have been.
+  int shards = 0;           // Of which the ranks have divided this step; 0: not yet.
+  double work = 0;          // Of this rank's shards.
+  worker_sdk::Clock::time_point began = {};  // The body, or its last attempt.
+  std::chrono::nanoseconds spent_before{0};  // In calls of groups, by then.
+  std::vector<Pace> measured = {};           // By rank, once all have agreed.
+  std::map<int, std::uint64_t> hashes = {};  // Of audited shards that this rank has computed.
 };
 
 class JobInside {
@@ -47,7 +60,24 @@ class JobInside {
   // Throws `membership_changed` if the round is over: then computing a shard of it is useless.
   void require_round(const Step::State& step);
   bool skips(const Step::State& step, int shard) const;
+  // This rank's shards. `weight_of`: the work in each.
+  using WeightOf = std::function<double(int shard)>;
+  std::ranges::iota_view<int, int> shards(Step::State& step, int shards, const WeightOf& weight_of);
+  double weight(const Step::State& step, int shard, double otherwise) const {
+    return options_.shard_weight ? options_.shard_weight(step.number, shard) : otherwise;
+  }
+  // What a reduction at the end of the step carries, to be summed over all ranks, and its result.
+  std::vector<std::int64_t> ballot(Step::State& step);
+  void count(Step::State& step, std::span<const std::int64_t> sums);
+  GradientSums::Result reduce(Step::State& step, GradientSums& sums,
+                              std::span<const std::span<float>> gradients,
+                              const GradientSums::Call& call);
   void end_shard();
+
+  // Defined in job_audit.cc:
+  bool is_audited(const Step::State& step, int shard) const;
+  std::vector<int> audits(const Step::State& step) const;
+  void audit(Step::State& step, int shard, std::uint64_t hash);
 
   // Defined in sharded_state.cc:
   Sharded& keep_sharded(std::string name, ShardedOptions options);
@@ -88,6 +118,28 @@ class JobInside {
   bool meet_at_end();
   void run_step(const Job::Body& body);
   bool agree_to_leave(Step::State& step);
+  void advance_division(const Step::State& step);
+  bool follows_speed() const { return !options_.even_shards; }
+  bool is_auditing() const { return per_million_ > 0 && group_->world_size() > 1; }
+  std::vector<int> audited(const Step::State& step) const;
+  int owner(const Step::State& step, int shard) const;
+  int auditor(const Step::State& step, int shard) const;
+  int voter(int shard) const;
+  std::uint64_t doubt(const Step::State& step);
+  void settle_doubt(const Step::State& step, std::uint64_t doubt);
+  std::vector<Dispute> exchange(const Step::State& step, std::vector<std::uint64_t>& votes);
+  void require_equal_state(const Step::State& step);
+  void decide(const Step::State& step);
+  void decide(const Step::State& step, const Dispute& first, const Dispute& again,
+              std::uint64_t vote);
+  std::string text_of(const Step::State& step, const Dispute& dispute) const;
+  std::string name_of(int rank) const;
+  [[noreturn]] void accuse(const std::vector<int>& culprits, const std::string& text);
+  [[noreturn]] void end_all(const std::string& text);
+  [[noreturn]] void end_with(const std::string& text, int culprit);
+  [[noreturn]] void run_again(const std::string& why);
+  void note_audit(const std::string& text, int printer = 0) const;
+  std::uint64_t signature_of_options() const;
   worker_sdk::Plan plan_of_seat() const;
   void join();
   void settle_state();
@@ -120,6 +172,12 @@ class JobInside {
   std::vector<int> nodes_;   // By rank of the round.
   std::vector<Between> betweens_;
   Standing standing_;
+  ShardDivision division_;            // Of this round.
+  const std::int64_t per_million_;    // Of shards are audited.
+  std::vector<int> hosts_;            // By rank of the round, equal numbers on one host.
+  std::int64_t first_of_round_ = -1;  // The first step of this round.
+  std::vector<Dispute> disputes_;     // Of the step that runs again because of them.
+  bool runs_again_ = false;           // In this round, though nobody has left it.
   JobCounters counters_;
   bool is_running_ = false;
   bool leaving_ = false;     // All ranks have agreed to leave.

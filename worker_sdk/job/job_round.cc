@@ -1,8 +1,10 @@
 // How a job enters a round and leaves it.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <utility>
 
 #include "common/assert.h"
@@ -44,7 +46,29 @@ JobOptions checked(JobOptions options) {
             "init_timeout and op_timeout must be positive");
   refuse_if(options.check_every < 0, "check_every must not be negative");
   refuse_if(options.min_world < 0, "min_world must not be negative");
+  refuse_if(options.audit > 100, "audit is a percentage, from 0 to 100");
   return options;
+}
+
+// Shards that are audited, per million.
+std::int64_t per_million_of(const JobOptions& options) {
+  if (options.audit >= 0) return std::llround(options.audit * (kMillion / 100));
+  const char* text = std::getenv("DDPRUN_AUDIT");
+  if (!text || !*text) return 0;
+  const std::int64_t found = elastic::per_million_of(std::string(text));
+  if (found >= 0) return found;
+  throw Error(ErrorKind::bad_environment, {.operation = "Job"},
+              std::string("DDPRUN_AUDIT is \"") + text + "\", not a percentage from 0 to 100");
+}
+
+std::vector<int> numbers_of_hosts(const ProcessGroup& group) {
+  std::vector<int> numbers;
+  std::map<std::string, int> known;
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    const auto next = static_cast<int>(known.size());
+    numbers.push_back(known.try_emplace(group.host_of(rank), next).first->second);
+  }
+  return numbers;
 }
 
 bool may_be_a_lost_peer(ErrorKind kind) {
@@ -56,7 +80,8 @@ bool may_be_a_lost_peer(ErrorKind kind) {
 
 JobInside::JobInside(JobOptions options)
     : options_(checked(std::move(options))),
-      link_(worker_sdk::AgentLink::open(std::getenv(worker_link::kVariable))) {
+      link_(worker_sdk::AgentLink::open(std::getenv(worker_link::kVariable))),
+      per_million_(per_million_of(options_)) {
   if (link_) link_->send(worker_link::Ready{.min_world = options_.min_world});
 }
 
@@ -174,6 +199,7 @@ void JobInside::enter() {
 
 void JobInside::settle_state() {
   standing_.signature = signature_of_shards(kept_.signature(options_.check_every));
+  standing_.signature ^= signature_of_options();
   standing_.node = group_->identity().group_rank;
   const Settlement settled = query_all();
   if (!settled.problem.empty()) {
@@ -197,7 +223,13 @@ void JobInside::settle_state() {
   standing_.closed = settled.closed;
   standing_.made = settled.made;
   standing_.met = round();
+  first_of_round_ = settled.committed;
   note_committed();
+}
+
+// 0 for the defaults.
+std::uint64_t JobInside::signature_of_options() const {
+  return (options_.even_shards ? 1U : 0U) | static_cast<std::uint64_t>(per_million_) << 1;
 }
 
 Settlement JobInside::query_all() {
@@ -207,11 +239,16 @@ Settlement JobInside::query_all() {
   group_->all_gather(buffer(const_cast<std::int64_t*>(mine.data()), mine.size()),
                      buffer(all.data(), all.size()), {.on_host = true});
   std::vector<Standing> by_rank;
+  std::vector<Pace> paces;
   nodes_.clear();
   for (std::size_t r = 0; r < ranks; ++r) {
     by_rank.push_back(Standing::of(all.data() + r * mine.size()));
     nodes_.push_back(static_cast<int>(by_rank.back().node));
+    paces.push_back(by_rank.back().pace);
   }
+  division_ = ShardDivision(paces);
+  hosts_ = numbers_of_hosts(*group_);
+  disputes_.clear();
   return settle(by_rank);
 }
 

@@ -111,6 +111,16 @@ std::vector<int> odd_ranks(const std::vector<std::uint64_t>& by_rank) {
   return odd;
 }
 
+std::uint64_t KeptState::hash(ProcessGroup& group) const {
+  std::uint64_t all = 0;
+  for (const Item& item : items_) {
+    if (item.save || item.array.count == 0) continue;
+    const std::uint64_t one = checksum_of(group, item.array);
+    all = checksum(&one, sizeof one, all);
+  }
+  return all;
+}
+
 void KeptState::require_equal(ProcessGroup& group, std::int64_t steps) const {
   std::vector<std::uint64_t> mine;
   std::vector<const Item*> arrays;

@@ -47,6 +47,9 @@ class KeptState {
   // Error(mismatch) on all ranks, which names an array and the ranks that are fewer.
   void require_equal(ProcessGroup& group, std::int64_t steps) const;
 
+  // Of all arrays.
+  std::uint64_t hash(ProcessGroup& group) const;
+
   // The source's part of a transfer to all other ranks of the group; returns the bytes sent.
   std::uint64_t send(ProcessGroup& group) const;
   // The other ranks' part. Ranks that do not lack the state take part, as a broadcast includes all

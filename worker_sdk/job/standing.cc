@@ -8,7 +8,7 @@ namespace ddprun::elastic {
 
 std::array<std::int64_t, Standing::kNumbers> Standing::numbers() const {
   return {static_cast<std::int64_t>(condition), committed, visited, target, closed,
-          static_cast<std::int64_t>(signature), node,      made,    met};
+          static_cast<std::int64_t>(signature), node,      made,    met,    pace};
 }
 
 Standing Standing::of(const std::int64_t* numbers) {
@@ -20,7 +20,8 @@ Standing Standing::of(const std::int64_t* numbers) {
           .signature = static_cast<std::uint64_t>(numbers[5]),
           .node = numbers[6],
           .made = numbers[7],
-          .met = numbers[8]};
+          .met = numbers[8],
+          .pace = numbers[9]};
 }
 
 namespace {
@@ -65,7 +66,7 @@ Settlement settle(const std::vector<Standing>& by_rank) {
       result.culprit = static_cast<int>(r);
       result.problem = "rank " + std::to_string(r) +
                        " keeps other state than rank 0: names, their order or sizes differ, or "
-                       "JobOptions::check_every";
+                       "check_every or even_shards of JobOptions";
     }
     if (one.condition == Condition::kTorn) torn = static_cast<int>(r);
   }

@@ -28,8 +28,9 @@ struct Standing {
   // -1: in no round, like the state that a program begins with or resumes from a checkpoint.
   std::int64_t made = -1;  // The round that has committed the last step of this state.
   std::int64_t met = -1;   // The last round that this rank began with all others in one state.
+  std::int64_t pace = 0;   // Of this rank, in earlier rounds (elastic/shard_division.h).
 
-  static constexpr std::size_t kNumbers = 9;
+  static constexpr std::size_t kNumbers = 10;
   std::array<std::int64_t, kNumbers> numbers() const;
   static Standing of(const std::int64_t* numbers);
 };

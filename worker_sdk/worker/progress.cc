@@ -76,6 +76,7 @@ ProgressPage::Failure page_kind(ErrorKind kind) {
     case ErrorKind::timed_out: return ProgressPage::kTimedOut;
     case ErrorKind::mismatch: return ProgressPage::kMismatch;
     case ErrorKind::aborted: return ProgressPage::kAborted;
+    case ErrorKind::wrong_result: return ProgressPage::kWrongResult;
     default: return ProgressPage::kOther;
   }
 }

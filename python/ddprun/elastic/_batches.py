@@ -39,9 +39,11 @@ class Shard:
     number: the shard's number, from 0.
     sets, indices, epochs: of each sample, in the batch's order; lists of equal length.
     ranks: the rank that computes it and the number of ranks, if :meth:`Step.shards` yielded it.
+    mine: the numbers of all shards that this rank has in the step, if :meth:`Step.shards` yielded
+        it.
     """
 
-    __slots__ = ("epochs", "indices", "number", "ranks", "sets", "step")
+    __slots__ = ("epochs", "indices", "mine", "number", "ranks", "sets", "step")
 
     def __init__(self, step: int, number: int, address: int | None, count: int) -> None:
         # `address`: `count` structs of three i64 each.
@@ -49,6 +51,7 @@ class Shard:
         self.step = step
         self.number = number
         self.ranks: tuple[int, int] | None = None
+        self.mine: range | None = None
         self.sets: list[int] = list(flat[0::3])
         self.indices: list[int] = list(flat[1::3])
         self.epochs: list[int] = list(flat[2::3])

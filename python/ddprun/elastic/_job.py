@@ -22,6 +22,8 @@ from ._group import StepGroup
 from ._state import Array, Functions, kept_of
 from ._step import Step
 
+_PER_PERCENT = 10_000  # Parts per million.
+
 
 class Counters(NamedTuple):
     """What has happened to this process since its Job was made."""
@@ -37,6 +39,10 @@ class Counters(NamedTuple):
     bytes_received: int
     lost: float
     """Seconds from the last commit before each change to the first call of the body after it."""
+    moved_shards: int = 0
+    """From slow ranks to faster ones, of all ranks."""
+    audited_shards: int = 0
+    """Shards of other ranks that this one has computed as well."""
 
 
 class Job(Handle):
@@ -71,6 +77,17 @@ class Job(Handle):
     check_every: above 0, all ranks compare the arrays that they keep, modules included, whenever a
         multiple of this number of steps is committed; :meth:`run` raises :class:`ddprun.Mismatch`,
         which names array and ranks, if they differ. What is pickled is not compared.
+    even_shards: by default :meth:`Step.shards` gives slow ranks fewer shards, and fast ones more;
+        at most one moves after a step, unless a rank takes more than twice as long as another.
+        True: every rank has as many as any other, or one more.
+    shard_weight: ``shard_weight(step, shard)`` returns the work in a shard, such as the sum of its
+        sequences' lengths, so that a rank is not taken for slow whose shards are long; by default
+        its samples.
+    audit: percent of all shards of all steps that a second rank computes as well, on another host
+        if there is one. If the two differ, the step is not committed, a third rank decides which is
+        wrong, and :meth:`run` raises :class:`ddprun.WrongResult` there. For bodies that call
+        :meth:`Step.audit`, as :class:`ddprun.elastic.torch.Gradients` does. By default what
+        DDPRUN_AUDIT says.
     backend, init_timeout, op_timeout: of each round's group, see :func:`ddprun.init`; in seconds.
     """
 
@@ -83,6 +100,9 @@ class Job(Handle):
         skip_poison: bool = False,
         min_world: int = 0,
         check_every: int = 0,
+        even_shards: bool = False,
+        shard_weight: Callable[[int, int], float] | None = None,
+        audit: float | None = None,
         backend: str | None = None,
         init_timeout: float | None = None,
         op_timeout: float | None = None,
@@ -103,7 +123,10 @@ class Job(Handle):
             skip_poison,
             min_world,
             whole(check_every, "check_every"),
+            even_shards,
+            0 if audit is None else round(audit * _PER_PERCENT),
         )
+        self._weight = shard_weight
         report_crashes()
         handle = create("job_create_with", ctypes.byref(options), operation="Job")
         super().__init__(handle, library().ddprun_job_destroy)
@@ -185,7 +208,7 @@ class Job(Handle):
         self._require_kept_in_place()
 
         def call(handle: int) -> None:
-            step = Step(handle, self._commit, may_change=self._may_change)
+            step = Step(handle, self._commit, may_change=self._may_change, weight=self._weight)
             try:
                 body(step)
             except BaseException as error:
@@ -229,6 +252,8 @@ class Job(Handle):
             found.bytes_sent,
             found.bytes_received,
             found.lost_us / 1e6,
+            found.moved_shards,
+            found.audited_shards,
         )
 
     def close(self) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Union
 
 from .._arguments import number as a_number
-from .._arguments import text_or_none
+from .._arguments import seed, text_or_none, whole
+from .._c_api import SumResult
 from .._errors import BadArgument
 from .._group import ProcessGroup
 from .._library import library
-from ._batches import GlobalBatches, Shard, shards_of
+from ._batches import GlobalBatches, Shard
 from ._errors import MembershipChanged, check
 from ._group import StepGroup
+from ._sums import GradientSums, Sum, sum_of
 
 # Commits the step of a handle: calls the function, if there is one, with the step's group.
 Commit = Callable[[int, Union[Callable[[], Any], None], StepGroup], None]
@@ -29,9 +31,17 @@ class Step:
     rank, world_size: of this round.
     """
 
-    def __init__(self, handle: int, commit: Commit, *, may_change: bool) -> None:
+    def __init__(
+        self,
+        handle: int,
+        commit: Commit,
+        *,
+        may_change: bool,
+        weight: Callable[[int, int], float] | None = None,
+    ) -> None:
         c = library()
         self._commit = commit
+        self._weight = weight
         self._handle: int | None = handle
         self._is_committed = False
         self.number = int(c.ddprun_step_number(handle))
@@ -49,15 +59,49 @@ class Step:
     def shards(self, batches: GlobalBatches) -> Iterator[Shard]:
         """Yield those shards of the step's batch that this rank computes.
 
-        A shard is in progress until the next one is requested, or `group` or :meth:`commit` is
-        used: if the process fails meanwhile, ddprun names the shard and its samples. Empty and
-        skipped shards are omitted.
+        How many it has follows the speed of the ranks, and may differ in the next step; see
+        `even_shards` of :class:`Job`. A shard is in progress until the next one is requested, or
+        `group` or :meth:`commit` is used: if the process fails meanwhile, ddprun names the shard
+        and its samples. Empty and skipped shards are omitted.
         """
-        for number in shards_of(self.rank, self.world_size, batches.shards):
+        mine = self._mine(batches)
+        for number in mine:
             shard = self._samples(batches, number)
-            shard.ranks = (self.rank, self.world_size)
+            shard.ranks, shard.mine = (self.rank, self.world_size), mine
             if len(shard):
                 yield shard
+
+    def audits(self, batches: GlobalBatches) -> Iterator[Shard]:
+        """Yield the shards of other ranks that this rank computes as well, after its own.
+
+        Their results are passed to :meth:`audit`, and added to nothing; see `audit` of
+        :class:`Job`.
+        """
+        first, count = ctypes.c_void_p(), ctypes.c_size_t()
+        places = ctypes.byref(first), ctypes.byref(count)
+        status = library().ddprun_step_audits(self._live(), *places)
+        check(status, "Step.audits", self.rank, self._group)
+        address = first.value
+        numbers: Any = (ctypes.c_int32 * count.value).from_address(address) if address else ()
+        for number in list(numbers):
+            shard = self._samples(batches, number)
+            shard.ranks, shard.mine = (self.rank, self.world_size), range(0)
+            if len(shard):
+                yield shard
+
+    def is_audited(self, number: int) -> bool:
+        """Return whether two ranks compute the shard: then both call :meth:`audit`."""
+        return bool(library().ddprun_step_is_audited(self._live(), a_number(number, "number")))
+
+    def audit(self, number: int, hash_of_result: int) -> None:
+        """Pass a hash of what this rank has computed for a shard, gradient and loss.
+
+        Such as :meth:`GradientSums.hash`. Has no effect for shards that are not audited.
+        """
+        status = library().ddprun_step_audit(
+            self._live(), a_number(number, "number"), seed(hash_of_result, "the hash")
+        )
+        check(status, "Step.audit", self.rank, self._group)
 
     def begin_shard(self, number: int, content: str = "") -> bool:
         """Report that this rank computes a shard whose samples come from elsewhere.
@@ -91,11 +135,33 @@ class Step:
         self._commit(self._live(), apply, self._group)
         self._is_committed = True
 
+    def reduce(
+        self, sums: GradientSums, out: Sequence[Any], *, divide_by: float = 1.0, note: int = 0
+    ) -> Sum:
+        """Call ``sums.reduce(step.group, out, ...)``, which also carries what the ranks agree on.
+
+        After a result other than "over" :meth:`commit` communicates no more.
+        """
+        addresses, held = sums._addresses(out, writable=True)
+        found = SumResult(ctypes.sizeof(SumResult))
+        status = library().ddprun_step_reduce(
+            self._live(),
+            sums._live(),
+            addresses,
+            divide_by,
+            whole(note, "note"),
+            ctypes.byref(found),
+        )
+        check(status, "Step.reduce", self.rank, self._group)
+        del held
+        return sum_of(found)
+
     def vote(self) -> int:
         """Return 1 if this rank votes to leave the round after this step, else 0.
 
-        For a reduction that carries one more number, so that :meth:`commit` needs no reduction of
-        its own: sum the votes of all ranks, and pass the sum to :meth:`voted`.
+        For a reduction other than :meth:`reduce` that carries one more number, so that
+        :meth:`commit` needs no reduction of its own: sum the votes of all ranks, and pass the sum
+        to :meth:`voted`. Such steps do not show how fast the ranks are, so no shard moves.
         """
         vote = ctypes.c_int32()
         status = library().ddprun_step_vote(self._live(), ctypes.byref(vote))
@@ -112,6 +178,23 @@ class Step:
             f"<ddprun.elastic.Step {self.number} in round {self.round}, rank {self.rank} of "
             f"{self.world_size}>"
         )
+
+    def _mine(self, batches: GlobalBatches) -> range:
+        first, count = ctypes.c_int(), ctypes.c_int()
+        weights = None
+        if self._weight is not None:
+            each = [float(self._weight(self.number, n)) for n in range(batches.shards)]
+            weights = (ctypes.c_double * len(each))(*each)
+        status = library().ddprun_step_shards(
+            self._live(),
+            batches._live(),
+            batches.shards,
+            weights,
+            ctypes.byref(first),
+            ctypes.byref(count),
+        )
+        check(status, "Step.shards", self.rank, self._group)
+        return range(first.value, first.value + count.value)
 
     def _samples(self, batches: GlobalBatches, number: int) -> Shard:
         first, count = ctypes.c_void_p(), ctypes.c_size_t()

@@ -32,6 +32,11 @@ class Sum(NamedTuple):
     """Of "over" and "not_finite": the number of the first such tensor."""
 
 
+def sum_of(found: SumResult) -> Sum:
+    """Return what the library has filled in."""
+    return Sum(_KINDS[found.kind], found.note, found.shards, found.tensor)
+
+
 def _address_of(array: Any, count: int, *, writable: bool) -> tuple[int | None, Any]:
     """Where `count` f32 of the array are, and what keeps them there."""
     if array is None or count == 0:
@@ -61,9 +66,8 @@ class GradientSums(Handle):
         sums.begin()
         for shard in step.shards(batches):
             sums.add(gradients_of(shard))
-        found = sums.reduce(step.group, gradients, note=step.vote())
+        found = step.reduce(sums, gradients)
         # found.kind == "over": again from begin(). Otherwise:
-        step.voted(found.note)
         step.commit(lambda: (update(weights, gradients), sums.commit()))
 
     Arrays are contiguous, of float32, in host memory: numpy.ndarray, array.array or torch.Tensor.
@@ -121,7 +125,15 @@ class GradientSums(Handle):
             group=group,
         )
         del held
-        return Sum(_KINDS[found.kind], found.note, found.shards, found.tensor)
+        return sum_of(found)
+
+    def hash(self, gradients: Sequence[Any]) -> int:
+        """Return a hash of what :meth:`add` would add: for :meth:`Step.audit`."""
+        addresses, held = self._addresses(gradients, writable=False)
+        found = ctypes.c_uint64()
+        self._call("sums_hash", addresses, ctypes.byref(found), operation="GradientSums.hash")
+        del held
+        return found.value
 
     def commit(self) -> None:
         """Keep the units of :meth:`reduce`: for every committed step, and only then."""

@@ -29,6 +29,7 @@ _NAMES = (
     "corrupt",
     "membership_changed",
     "state_lost",
+    "wrong_result",
 )
 _KINDS: dict[int, str] = {getattr(_c_api, name.upper()): name for name in _NAMES}
 

@@ -114,6 +114,33 @@ static ddprun_status count_samples(ddprun_step* step, const ddprun_batches* batc
   return DDPRUN_OK;
 }
 
+/* A reduction that carries what the ranks agree on. */
+static int32_t ends_with_sums(ddprun_step* step, struct training* t) {
+  const size_t one = 1;
+  ddprun_sums* sums = NULL;
+  float ones = 1;
+  float* const all[] = {&ones};
+  ddprun_sum_result found = {.size = sizeof found, .kind = DDPRUN_SUMS_OVER};
+  CHECK(ddprun_sums_create(&one, 1, NULL, &sums) == DDPRUN_OK);
+  uint64_t hash = 0;
+  ddprun_status status = ddprun_sums_use(sums, ddprun_step_group(step));
+  while (status == DDPRUN_OK && found.kind == DDPRUN_SUMS_OVER) {
+    ones = 1;
+    CHECK(ddprun_sums_begin(sums) == DDPRUN_OK);
+    CHECK(ddprun_sums_hash(sums, (const float* const*)all, &hash) == DDPRUN_OK && hash != 0);
+    CHECK(ddprun_sums_add(sums, (const float* const*)all) == DDPRUN_OK);
+    CHECK(ddprun_step_reduce(step, NULL, all, 1, 0, &found) == DDPRUN_BAD_ARGUMENT);
+    status = ddprun_step_reduce(step, sums, all, 1, 3, &found);
+  }
+  CHECK(ddprun_sums_hash(sums, (const float* const*)all, &hash) == DDPRUN_BAD_ARGUMENT);
+  const int ranks = ddprun_world_size(ddprun_step_group(step));
+  CHECK(status != DDPRUN_OK || (ones == (float)ranks && found.note == 3 * ranks));
+  ddprun_sums_destroy(sums);
+  if (status != DDPRUN_OK) return status;
+  const ddprun_status changed = change_moments(t->moments, ddprun_step_group(step), t->steps);
+  return changed != DDPRUN_OK ? changed : ddprun_step_commit(step, update, t);
+}
+
 static int32_t body(ddprun_step* step, void* user) {
   struct training* t = user;
   ddprun_group* group = ddprun_step_group(step);
@@ -123,17 +150,32 @@ static int32_t body(ddprun_step* step, void* user) {
   CHECK(ddprun_step_number(step) == t->steps && ddprun_step_round(step) >= 0);
   CHECK(ddprun_step_is_repeated(step) >= 0);
   if (ddprun_step_number(step) == kDeadly) die_once(group, t->calls);
-  CHECK(ddprun_shards_of(ddprun_rank(group), ddprun_world_size(group), kShards, &first, &count) ==
-        DDPRUN_OK);
+  CHECK(ddprun_step_shards(step, t->batches, 0, NULL, NULL, &count) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_step_shards(step, NULL, 0, NULL, &first, &count) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_step_shards(step, t->batches, 0, NULL, &first, &count) == DDPRUN_OK);
+  CHECK(count >= 1 && first + count <= kShards);
+  const double weights[kShards] = {1, 2};
+  int again = 0;
+  CHECK(ddprun_step_shards(step, NULL, kShards, weights, &again, &count) == DDPRUN_OK);
+  CHECK(again == first);
   usleep(1000); /* So that a new process may come before the end. */
   int64_t samples = 0;
   const ddprun_status counted = count_samples(step, t->batches, first, count, &samples);
   if (counted != DDPRUN_OK) return counted;
   t->gradient = (double)samples / 2;
+  for (int shard = first; shard < first + count; ++shard) {
+    if (ddprun_step_is_audited(step, shard)) CHECK(ddprun_step_audit(step, shard, 42) == DDPRUN_OK);
+  }
+  const int32_t* audits = NULL;
+  size_t audited = 0;
+  CHECK(ddprun_step_audits(step, NULL, &audited) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_step_audits(step, &audits, &audited) == DDPRUN_OK);
+  for (size_t i = 0; i < audited; ++i) CHECK(ddprun_step_audit(step, audits[i], 42) == DDPRUN_OK);
   group = ddprun_step_group(step);
   const ddprun_buffer sum = DDPRUN_BUFFER(&t->gradient, 1, DDPRUN_F64);
   const ddprun_status status = ddprun_all_reduce(group, &sum, DDPRUN_SUM, 0);
   if (status != DDPRUN_OK) return status;
+  if (ddprun_step_number(step) % 4 == 1) return ends_with_sums(step, t);
   if (ddprun_step_number(step) % 2 == 0) { /* Its own way to agree whether to leave. */
     int32_t vote = 0;
     CHECK(ddprun_step_vote(step, &vote) == DDPRUN_OK);
@@ -189,6 +231,11 @@ int main(void) {
   options.check_every = -1;
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
   options.check_every = 100;
+  options.audit_per_million = -1;
+  CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
+  options.audit_per_million = 1000001;
+  CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
+  options.audit_per_million = 100000;
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_OK);
   CHECK(ddprun_job_rank(job) == -1 && ddprun_job_world_size(job) == 0);
   const ddprun_buffer weights = DDPRUN_BUFFER(t.weights, 2, DDPRUN_F64);

@@ -96,6 +96,18 @@ TEST_CASE("Elastic job: a source or a receiver of state dies while it is sent") 
   }
 }
 
+TEST_CASE("Elastic job: a slow rank's shards stay with the others when a rank is replaced") {
+  for (const std::string& backend : kBackends) {
+    check({.backend = backend,
+           .replacements = 2,
+           .lives = 2,
+           .steps = 60,
+           .deaths = {{{0, 0}, "reduced:25"}, {{2, 0}, "body:45"}},
+           .variables = {{"SLOW", "3"}}},
+          2);
+  }
+}
+
 TEST_CASE("Elastic job: a body that swallows the error does not commit") {
   for (const std::string& backend : kBackends) {
     check({.backend = backend,

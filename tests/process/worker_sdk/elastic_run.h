@@ -117,6 +117,7 @@ inline Run with_random_deaths(Run run, unsigned seed, const std::vector<std::str
   run.replacements = 6;
   run.steps = 40;
   if (below(2) == 0) run.variables["VOTE"] = "carried";
+  if (seed % 2 == 0) run.variables["DDPRUN_AUDIT"] = "30";
   for (int slot = 0; slot < run.slots; ++slot) {
     for (int life = 0; life < 3; ++life) {
       if (below(2) == 0) continue;

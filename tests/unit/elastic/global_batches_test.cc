@@ -164,7 +164,11 @@ TEST_CASE("Global batches: shards of a step differ by one sample at most", "[ela
   const GlobalBatches batches({.sets = {{.length = 100}}, .global_batch = 30, .shards = 8});
   for (std::int64_t step = 0; step < 8; ++step) {
     std::set<std::size_t> sizes;
-    for (int shard = 0; shard < 8; ++shard) sizes.insert(batches.shard(step, shard).size());
+    for (int shard = 0; shard < 8; ++shard) {
+      const auto size = batches.shard(step, shard).size();
+      CHECK(batches.shard_size(step, shard) == static_cast<std::int64_t>(size));
+      sizes.insert(size);
+    }
     CHECK(*sizes.rbegin() - *sizes.begin() <= 1);
   }
 }

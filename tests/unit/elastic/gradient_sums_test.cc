@@ -343,9 +343,14 @@ TEST_CASE("Gradient sums: each rank gets the sum of all notes and the number of 
         sums.begin();
         Tensors one{std::vector<float>(5, 1)};
         for (int shard = 0; shard <= group.rank(); ++shard) sums.add(views(one));
+        const std::vector<std::int64_t> notes = {note, group.rank() == 2 ? note - 1 : 0, -7};
         const Result result =
-            sums.reduce(group, writable(one), {.note = group.rank() == 1 ? note : std::int64_t{2}});
+            sums.reduce(group, writable(one),
+                        {.note = group.rank() == 1 ? note : std::int64_t{2}, .notes = notes});
         if (result.note != note + 4) throw Error(ErrorKind::corrupt, {}, "wrong note");
+        std::vector<std::int64_t> wanted = {3 * note, note - 1, -21};
+        wanted.resize(GradientSums::notes_most(3));
+        if (result.notes != wanted) throw Error(ErrorKind::corrupt, {}, "wrong notes");
         if (result.shards != 6) throw Error(ErrorKind::corrupt, {}, "wrong number of shards");
       });
       CHECK(outcome(errors) == "all well");

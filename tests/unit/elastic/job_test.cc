@@ -1,6 +1,7 @@
 // A job without a launcher, and one with a single rank that has the test for its agent.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -166,15 +167,15 @@ JobOptions fixed(const test::Ranks& ranks, const std::string& store, int rank) {
 // Jobs of fixed ranks, as threads; what each threw.
 std::vector<std::optional<Error>> run_ranks(const test::Ranks& ranks,
                                             const std::function<void(Job&, int rank)>& body,
-                                            std::int64_t check_every = 0) {
+                                            const JobOptions& chosen = {}) {
   const test::TemporaryDirectory directory;
   std::vector<std::optional<Error>> errors(static_cast<std::size_t>(ranks.world_size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks.world_size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        JobOptions options = fixed(ranks, directory / "store", rank);
-        options.check_every = check_every;
+        JobOptions options = chosen;
+        options.init = ranks.options(directory / "store", rank);
         Job job(std::move(options));
         body(job, rank);
       } catch (const Error& error) {
@@ -230,6 +231,132 @@ TEST_CASE("Job: ranks that keep different state are told which rank differs") {
   }
 }
 
+// Steps of 24 shards on three ranks, which take so long for each of their shards, until `ends` or
+// 400 are committed. Throws if a shard is computed other than once. Returns the shards of rank 1
+// after each step.
+struct ShardRun {
+  std::vector<int> ms = {1, 1, 1};   // By rank.
+  std::vector<double> weights = {};  // By rank, of each of its shards.
+  std::function<bool(std::size_t mine)> ends = [](std::size_t) { return false; };
+  int steps = 400;
+};
+
+std::vector<std::size_t> shards_of_rank_1(const ShardRun& run, const JobOptions& options = {}) {
+  constexpr int kShards = 24;
+  std::vector<std::size_t> story;
+  const auto errors = run_ranks(
+      {.world_size = 3},
+      [&](Job& job, int rank) {
+        const auto at = static_cast<std::size_t>(rank);
+        GradientSums sums({kShards});
+        bool is_used = false, is_over = false;
+        while (!is_over && job.committed() < run.steps) {
+          job.run(job.committed() + 1, [&](Step& step) {
+            if (!std::exchange(is_used, true)) sums.use(step.group());
+            GradientSums::Result result;
+            std::vector<float> all(kShards);
+            const std::vector<std::span<float>> out = {all};
+            std::size_t count = 0;
+            const std::int64_t ended =
+                rank == 1 && !story.empty() && run.ends(story.back()) ? 1 : 0;
+            do {
+              sums.begin();
+              const std::vector<double> weights(kShards, run.weights.empty() ? 1 : run.weights[at]);
+              const auto mine = run.weights.empty() ? step.shards(kShards) : step.shards(weights);
+              count = mine.size();
+              for (const int shard : mine) {
+                ::poll(nullptr, 0, run.ms[at]);
+                std::vector<float> one(kShards);
+                one[static_cast<std::size_t>(shard)] = 1;
+                const std::vector<std::span<const float>> views = {one};
+                sums.add(views);
+              }
+              step.group().barrier();  // Where fast ranks wait.
+              result =
+                  step.reduce(sums, out, {.note = ended, .notes = std::vector<std::int64_t>{5}});
+            } while (result.kind == GradientSums::Kind::over);
+            if (all != std::vector<float>(kShards, 1) || result.notes[0] != 15) {
+              throw Error(ErrorKind::corrupt, {}, "a shard was not computed once");
+            }
+            is_over = result.note != 0;
+            step.commit([&] { sums.commit(); });
+            if (rank == 1) story.push_back(count);
+          });
+        }
+        if (rank == 1 && story.back() != story.front() && job.counters().moved_shards == 0) {
+          throw Error(ErrorKind::corrupt, {}, "moves are counted wrongly");
+        }
+      },
+      options);
+  CHECK(test::outcome(errors) == "all well");
+  return story;
+}
+
+TEST_CASE("Job: a slow rank gives shards to the others, one after a step, and all are computed") {
+  const auto story =
+      shards_of_rank_1({.ms = {2, 6, 2}, .ends = [](std::size_t mine) { return mine <= 4; }});
+  CHECK(story.front() == 8);
+  CHECK(story.back() <= 4);
+  for (std::size_t i = 1; i < story.size(); ++i) CHECK(story[i - 1] <= story[i] + 4);
+}
+
+TEST_CASE("Job: shards stay even if that is chosen") {
+  const auto story = shards_of_rank_1({.ms = {1, 4, 1}, .steps = 10}, {.even_shards = true});
+  CHECK(story == std::vector<std::size_t>(story.size(), 8));
+}
+
+TEST_CASE("Job: a rank whose shards are long is not slow") {
+  // Each rank takes as long for a shard, but rank 1's have more work in them.
+  const auto story = shards_of_rank_1(
+      {.ms = {2, 2, 2}, .weights = {1, 9, 1}, .ends = [](std::size_t mine) { return mine >= 16; }});
+  CHECK(story.back() >= 16);
+}
+
+TEST_CASE("Job: ranks that divide a step differently are refused, and told what to do") {
+  const auto errors = run_ranks({.world_size = 3}, [](Job& job, int rank) {
+    GradientSums sums({4});
+    std::vector<float> all(4);
+    const std::vector<std::span<float>> out = {all};
+    job.run(1, [&](Step& step) {
+      sums.use(step.group());
+      do {
+        sums.begin();
+        (void)step.shards(rank == 2 ? 24 : 12);
+      } while (step.reduce(sums, out).kind == GradientSums::Kind::over);
+      step.commit();
+    });
+  });
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::mismatch);
+    CHECK_THAT(error->what(), Contains("differently") && Contains("even_shards"));
+  }
+}
+
+TEST_CASE("Job: ranks of which one divides evenly are told") {
+  const test::TemporaryDirectory directory;
+  const test::Ranks ranks{.world_size = 2};
+  std::vector<std::optional<Error>> errors(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        JobOptions options = fixed(ranks, directory / "store", rank);
+        options.even_shards = rank == 1;
+        Job job(std::move(options));
+        job.run(1, kNothing);
+      } catch (const Error& error) {
+        errors[static_cast<std::size_t>(rank)] = error;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    REQUIRE(error);
+    CHECK_THAT(error->what(), Contains("check_every or even_shards of JobOptions"));
+  }
+}
+
 TEST_CASE("Job: a group that is smaller than the job needs is refused") {
   const test::TemporaryDirectory directory;
   JobOptions options = fixed({.world_size = 1}, directory / "store", 0);
@@ -257,7 +384,7 @@ std::vector<std::optional<Error>> run_with_change(std::int64_t check_every) {
         });
         job.run(7, [&](Step& step) { step.commit([&] { rest[0] += weights[0]; }); });
       },
-      check_every);
+      {.check_every = check_every});
 }
 
 TEST_CASE("Job: ranks that have changed what they keep on their own are named, if they are to be") {
@@ -272,15 +399,15 @@ TEST_CASE("Job: ranks that have changed what they keep on their own are named, i
 
 TEST_CASE("Job: the comparison is before what is done between steps, such as a checkpoint") {
   std::atomic<int> visits{0};
-  const auto errors = run_ranks(
-      {.world_size = 2},
-      [&](Job& job, int rank) {
-        double weight = 1;
-        job.keep("weight", buffer(&weight, 1));
-        job.between(1, [&](ProcessGroup&) { ++visits; });
-        job.run(2, [&](Step& step) { step.commit([&] { weight += rank; }); });
-      },
-      1);
+  const auto errors =
+      run_ranks({.world_size = 2},
+                [&](Job& job, int rank) {
+                  double weight = 1;
+                  job.keep("weight", buffer(&weight, 1));
+                  job.between(1, [&](ProcessGroup&) { ++visits; });
+                  job.run(2, [&](Step& step) { step.commit([&] { weight += rank; }); });
+                },
+                {.check_every = 1});
   CHECK(visits == 0);
   for (const auto& error : errors) {
     REQUIRE(error);
@@ -307,7 +434,8 @@ TEST_CASE(
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const std::string& text : texts) CHECK_THAT(text, Contains("or JobOptions::check_every"));
+  for (const std::string& text : texts)
+    CHECK_THAT(text, Contains("check_every or even_shards of JobOptions"));
 }
 
 TEST_CASE("Kept state: the odd ranks are those that differ from most") {

@@ -105,12 +105,13 @@ TEST_CASE("Standing: travels as numbers") {
   Standing mine = torn(11);
   mine.visited = 5, mine.target = 20, mine.closed = 10;
   mine.signature = ~std::uint64_t{0};
-  mine.node = 3, mine.made = 8, mine.met = 9;
+  mine.node = 3, mine.made = 8, mine.met = 9, mine.pace = 12;
   const auto numbers = mine.numbers();
   CHECK(Standing::of(numbers.data()).numbers() == numbers);
   CHECK(Standing::of(numbers.data()).signature == mine.signature);
   CHECK(Standing::of(numbers.data()).made == 8);
   CHECK(Standing::of(numbers.data()).met == 9);
+  CHECK(Standing::of(numbers.data()).pace == 12);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ enum class ErrorKind {
   corrupt,      ///< A file, or state that was sent, is torn or damaged.
   membership_changed,  ///< The round of an elastic job is over (ddprun/elastic/job.h).
   state_lost,          ///< No rank of an elastic job has some part of sharded state any more.
+  wrong_result,        ///< This rank, or the one that is named, has computed something wrong.
 };
 
 const std::error_category& sdk_category() noexcept;

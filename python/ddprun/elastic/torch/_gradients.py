@@ -122,11 +122,10 @@ class Gradients:
             attempts += 1
             self._sums.begin()
             self._compute_shards(step, loss)
-            found = self._sums.reduce(step.group, self._outputs, note=step.vote())
+            found = step.reduce(self._sums, self._outputs)
             self._require_all_shards(step, found.shards)
             if found.kind != "over":
                 break
-        step.voted(found.note)
         for parameter, gradient in zip(self._parameters, self._sum):
             parameter.grad = gradient
         self._finite = found.kind == "good"
@@ -164,21 +163,32 @@ class Gradients:
         samples, _ = self._computed(step)
         try:
             for shard in step.shards(self.batches):
-                seed_all(stream_seed(self.seed, step.number, shard.number, self.batches.shards))
-                for parameter in self._parameters:
-                    parameter.grad = None
-                self._add(loss(shard), len(shard) / samples)
+                found = self._compute(step, shard, loss, samples)
+                self._sums.add(found)
+            for shard in step.audits(self.batches):
+                self._compute(step, shard, loss, samples)
         finally:
             self._buffers.reset()  # In any case, the module gets its kept buffers back.
 
-    def _add(self, loss: Any, weight: float) -> None:
+    def _compute(
+        self, step: Step, shard: Shard, loss: Callable[[Shard], Any], samples: int
+    ) -> list[Any]:
+        seed_all(stream_seed(self.seed, step.number, shard.number, self.batches.shards))
+        for parameter in self._parameters:
+            parameter.grad = None
+        found = self._gradients(loss(shard), len(shard) / samples)
+        if step.is_audited(shard.number):
+            step.audit(shard.number, self._sums.hash(found))
+        return found
+
+    def _gradients(self, loss: Any, weight: float) -> list[Any]:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise BadArgument("the loss of a shard is not a tensor of one element")
         loss.backward(torch.full_like(loss, weight))
         self._buffers.take(weight)
         self._loss.fill_(loss.item() * weight)
         gradients = [_dense(parameter.grad) for parameter in self._parameters]
-        self._sums.add([*gradients, *self._buffers.changes, self._loss])
+        return [*gradients, *self._buffers.changes, self._loss]
 
     def _computed(self, step: Step) -> tuple[int, int]:
         """Count samples and shards of all ranks. A small last batch has empty shards."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
@@ -9,7 +10,7 @@ import torch.utils.data
 from torch.utils.data import default_collate
 
 from ..._errors import BadArgument
-from .. import GlobalBatches, Shard, shards_of, stream_seed
+from .. import GlobalBatches, Shard, stream_seed
 from ._seeds import seeded
 
 # A worker's request: a seed, and the (set, index) of each sample.
@@ -44,9 +45,12 @@ class ShardLoader:
             gradients.backward(step, lambda shard: loss_of(net, *load(shard)))
             gradients.commit(step, sgd.step)
 
-    Workers are kept when the ranks change: they discard what they have loaded ahead, and continue
-    with the rank's new shards. They end with the rank. The numbers that ``dataset[index]`` draws
-    from the generators of torch, `random` and numpy depend on (seed, step, shard) only.
+    Ahead of time it loads the shards that this rank would have if none moved. One that this rank
+    does not get is discarded; one that it gets unexpectedly, because ranks differ in speed, is
+    loaded in the rank's own process, when it is requested. Workers are kept when the ranks change:
+    they discard what they have loaded ahead, and continue with the rank's new shards. They end with
+    the rank. The numbers that ``dataset[index]`` draws from the generators of torch, `random` and
+    numpy depend on (seed, step, shard) only.
 
     datasets: a map-style data set; a list of them if `batches` are of several sets.
     collate_fn: makes a batch of a list of samples; torch's default_collate by default.
@@ -70,12 +74,16 @@ class ShardLoader:
         self._seed = seed
         self._ranks: tuple[int, int] | None = None  # This rank, and how many.
         self._first: _Place = (0, 0)  # Where the DataLoader begins.
-        self._ahead: Iterator[tuple[_Place, Any]] | None = None
+        self._mine = range(0)  # The shards of this rank, as far as is known.
+        self._ahead: Iterator[Any] | None = None
+        self._requested: collections.deque[_Place] = collections.deque()  # Of _ahead, in order.
+        self._early: tuple[_Place, Any] | None = None  # From _ahead, for a later call.
         self._last = 0  # The step of the last requested shard.
         self._loaded: dict[_Place, Any] = {}  # Of this step, for when it runs again.
         options.setdefault("persistent_workers", options.get("num_workers", 0) > 0)
+        self._shards = _Shards(sets, collate_fn)
         self._loader = torch.utils.data.DataLoader(
-            _Shards(sets, collate_fn),
+            self._shards,
             sampler=_Sampler(self),
             batch_size=None,
             collate_fn=_itself,
@@ -84,10 +92,13 @@ class ShardLoader:
 
     def __call__(self, shard: Shard) -> Any:
         """Return the samples of a shard that :meth:`Step.shards` has yielded, collated."""
-        if shard.ranks is None:
+        if shard.ranks is None or shard.mine is None:
             raise BadArgument("pass a shard of step.shards(): it says which ones this rank has")
+        if shard.number not in shard.mine:  # It is audited, and no shard that this rank expects.
+            return self._shards[self._wish((shard.step, shard.number))]
         if self._ranks != shard.ranks:
             self._ranks, self._ahead = shard.ranks, None
+        self._mine = shard.mine
         self._loaded = {at: batch for at, batch in self._loaded.items() if at[0] == shard.step}
         wanted = (shard.step, shard.number)
         if wanted not in self._loaded:
@@ -98,32 +109,47 @@ class ShardLoader:
         # After steps that others computed, as while in reserve, do not load the samples in between.
         is_near = wanted[0] <= self._last + 1
         self._last = wanted[0]
-        if self._ahead is not None and is_near:
-            for at, batch in self._ahead:
-                if at == wanted:
-                    return batch
-                if at > wanted:  # The step runs again; skipped shards are passed over.
-                    break
+        while self._ahead is not None and is_near:
+            at, batch = self._early or (None, None)
+            if at is None:
+                batch = next(self._ahead)
+                at = self._requested.popleft()
+            self._early = None
+            if at == wanted:
+                return batch
+            if at[0] > wanted[0] + 1:
+                break
+            if at > wanted:  # It was another rank's, or the step runs again.
+                self._early = at, batch
+                return self._shards[self._wish(wanted)]
         self._first = wanted
+        self._early = None
+        self._requested.clear()
         with seeded(self._seed):  # DataLoader draws from torch's generator when it begins.
-            self._ahead = zip(self._places(), self._loader)
-        return next(self._ahead)[1]
+            self._ahead = iter(self._loader)
+        batch = next(self._ahead)
+        self._requested.popleft()
+        return batch
 
     def _places(self) -> Iterator[_Place]:
-        """Those of this rank from `_first` on, without end, as long as the ranks stay."""
-        assert self._ranks is not None
+        """Those of this rank from `_first` on, without end, if no further shard moves."""
         step, first = self._first
         while True:
-            for number in shards_of(*self._ranks, self._batches.shards):
+            for number in self._mine:
                 if number >= first and len(self._batches.shard(step, number)):
                     yield step, number
             step, first = step + 1, 0
 
+    def _wish(self, place: _Place) -> _Wish:
+        step, number = place
+        shard = self._batches.shard(step, number)
+        seed = stream_seed(self._seed, step, number, self._batches.shards)
+        return seed, list(zip(shard.sets, shard.indices))
+
     def _wishes(self) -> Iterator[_Wish]:
-        for step, number in self._places():
-            shard = self._batches.shard(step, number)
-            seed = stream_seed(self._seed, step, number, self._batches.shards)
-            yield seed, list(zip(shard.sets, shard.indices))
+        for place in self._places():
+            self._requested.append(place)
+            yield self._wish(place)
 
 
 class _Sampler:

@@ -26,6 +26,7 @@ enum {
   DDPRUN_CORRUPT = 10,
   DDPRUN_MEMBERSHIP_CHANGED = 11,
   DDPRUN_STATE_LOST = 12,
+  DDPRUN_WRONG_RESULT = 13,
   DDPRUN_INTERNAL = 100 /* Out of memory, or a bug. */
 };
 typedef int32_t ddprun_status;

@@ -92,6 +92,8 @@ ddprun_status ddprun_sums_add(ddprun_sums* sums, const float* const* gradients);
 ddprun_status ddprun_sums_reduce(ddprun_sums* sums, ddprun_group* group, float* const* gradients,
                                  double divide_by, int64_t note, ddprun_sum_result* result);
 ddprun_status ddprun_sums_commit(ddprun_sums* sums);
+/* GradientSums::hash: of what ddprun_sums_add() would add. */
+ddprun_status ddprun_sums_hash(ddprun_sums* sums, const float* const* gradients, uint64_t* hash);
 /* Bytes for a checkpoint, valid until the next call with these sums. */
 ddprun_status ddprun_sums_state(ddprun_sums* sums, const void** state, size_t* bytes);
 ddprun_status ddprun_sums_restore(ddprun_sums* sums, const void* state, size_t bytes);
@@ -117,6 +119,8 @@ typedef struct {
   int32_t skip_poison;             /* JobOptions::skip_poison. */
   int32_t min_world;               /* JobOptions::min_world. */
   int64_t check_every;             /* JobOptions::check_every; 0: never. */
+  int32_t even_shards;             /* JobOptions::even_shards. */
+  int32_t audit_per_million;       /* 10,000 times JobOptions::audit; 0: DDPRUN_AUDIT or none. */
 } ddprun_job_options;
 
 typedef struct {
@@ -127,6 +131,8 @@ typedef struct {
   uint64_t bytes_sent;
   uint64_t bytes_received;
   int64_t lost_us;
+  int64_t moved_shards; /* From slow ranks to faster ones, of all ranks. */
+  int64_t audited_shards; /* Of other ranks, that this one has computed as well. */
 } ddprun_job_counters;
 
 /* `options`: of each round's group; may be NULL. */
@@ -187,6 +193,11 @@ int ddprun_step_round(const ddprun_step* step);
 /* The ranks of this round. Belongs to the step: must not be destroyed, nor used after the step.
    Ends the shard of ddprun_step_begin_shard(), so call it again after that. */
 ddprun_group* ddprun_step_group(ddprun_step* step);
+/* This rank's shards of the step: *first .. *first + *count - 1, of those of `batches` or, if that
+   is NULL, of `shards`; Step::shards. `weights`: the work in each of all shards, as
+   JobOptions::shard_weight returns it; NULL: its samples, or 1. */
+ddprun_status ddprun_step_shards(ddprun_step* step, const ddprun_batches* batches, int shards,
+                                 const double* weights, int* first, int* count);
 /* This rank computes `shard` of the step from now on, so that the launcher can name it if the
    process fails. *skipped is 1 if the shard must be skipped, see ddprun_job_options. `content`, a
    description of the shard, may be NULL. Once the round is over, this and ddprun_step_samples()
@@ -199,10 +210,22 @@ int ddprun_step_skips(const ddprun_step* step, int shard);
    this thread's next call of it. */
 ddprun_status ddprun_step_samples(ddprun_step* step, const ddprun_batches* batches, int shard,
                                   const ddprun_sample** samples, size_t* count);
+/* Step::audits: shards of other ranks that this rank computes as well, without adding them to its
+   result. Valid until this thread's next call of it. */
+ddprun_status ddprun_step_audits(ddprun_step* step, const int32_t** shards, size_t* count);
+/* 1 or 0: whether two ranks compute the shard, and pass what they have found to
+   ddprun_step_audit(). */
+int ddprun_step_is_audited(const ddprun_step* step, int shard);
+/* `hash`: of what this rank has computed for the shard, such as that of ddprun_sums_hash(). */
+ddprun_status ddprun_step_audit(ddprun_step* step, int shard, uint64_t hash);
 /* Ends the step: calls apply(user), which changes the kept state; `apply` may be NULL. Within
    apply(), this and calls of any group return DDPRUN_BAD_ARGUMENT. */
 ddprun_status ddprun_step_commit(ddprun_step* step, ddprun_apply apply, void* user);
-/* Step::vote and Step::voted: for a reduction that carries one more number. */
+/* ddprun_sums_reduce() over the ranks of the step, which carries what ddprun_step_commit() would
+   need a reduction for; Step::reduce. */
+ddprun_status ddprun_step_reduce(ddprun_step* step, ddprun_sums* sums, float* const* gradients,
+                                 double divide_by, int64_t note, ddprun_sum_result* result);
+/* Step::vote and Step::voted: for another reduction that carries one more number. */
 ddprun_status ddprun_step_vote(ddprun_step* step, int32_t* vote);
 ddprun_status ddprun_step_voted(ddprun_step* step, int leave);
 

@@ -73,8 +73,10 @@ class GlobalBatches {
   /// A part of batch(step): sizes differ by at most one, and depend on the step only. May be empty
   /// if the last batch is smaller than the number of shards.
   std::vector<Sample> shard(std::int64_t step, int shard) const;
+  std::int64_t shard_size(std::int64_t step, int shard) const;  ///< Samples of shard().
 
  private:
+  void require_shard(int shard) const;
   Sample sample(std::int64_t step, std::int64_t place) const;
   std::vector<Sample> dealt(std::int64_t step, int shard, int shards) const;
 

@@ -59,14 +59,21 @@ class GradientSums {
   };
   struct Result {
     Kind kind = Kind::good;
-    std::int64_t note = 0;    ///< The sum of what each rank passed.
-    std::int64_t shards = 0;  ///< add() calls of all ranks in this step.
-    std::size_t tensor = 0;   ///< With `over` and `not_finite`: the first such tensor.
+    std::int64_t note = 0;                 ///< The sum of what each rank passed.
+    std::vector<std::int64_t> notes = {};  ///< The sums of Call::notes, then zeros.
+    std::int64_t shards = 0;               ///< add() calls of all ranks in this step.
+    std::size_t tensor = 0;                ///< With `over` and `not_finite`: the first such tensor.
   };
   struct Call {
     double divide_by = 1;   ///< The sums are divided by it, rounded once; above 0.
     std::int64_t note = 0;  ///< For the caller's use, such as a vote on whether to stop.
+    /// Further numbers that are summed over all ranks: at most notes_most(world size).
+    std::span<const std::int64_t> notes = {};
   };
+
+  static constexpr std::size_t notes_most(int world_size) {
+    return static_cast<std::size_t>(world_size) + 8;
+  }
 
   /// `sizes`: elements of each tensor. Throws Error(bad_argument).
   explicit GradientSums(std::vector<std::size_t> sizes, const GradientSumOptions& options = {});
@@ -89,6 +96,9 @@ class GradientSums {
   /// Adds the gradients of one shard: an array for each tensor, empty if it has no gradient. At
   /// most 2048 shards per step, of all ranks.
   void add(std::span<const std::span<const float>> gradients);
+  /// A hash of what add() would add of these gradients: equal on ranks that have computed the same,
+  /// with the same committed steps. Call it between begin() and reduce().
+  std::uint64_t hash(std::span<const std::span<const float>> gradients) const;
   /// Ends the step: sums over all ranks of `group`, that of use(); the same result on every rank.
   /// `gradients`, an array for each tensor, may be those of the last add(); an empty array is
   /// skipped. Without any array the sums stay in their memory, see sum(). Collective. Throws

@@ -27,11 +27,13 @@
 #include <functional>
 #include <memory>
 #include <ranges>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ddprun/elastic/global_batches.h"
+#include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/sharded.h"
 #include "ddprun/init_options.h"
 #include "ddprun/process_group.h"
@@ -58,6 +60,20 @@ struct JobOptions {
   /// of 8 bytes. State kept by functions is not compared, because equal state may have different
   /// bytes. The same on all ranks.
   std::int64_t check_every = 0;
+  /// False: Step::shards() gives ranks that are slow fewer shards, and fast ones more; at most one
+  /// shard moves after a step, unless a rank takes more than twice as long as another. True: every
+  /// rank has as many as any other, or one more. The same on all ranks.
+  bool even_shards = false;
+  /// The work in a shard, such as the sum of its sequences' lengths, if that differs between
+  /// shards: so that a rank is not taken for slow whose shards are long. Empty: its samples, or 1
+  /// for Step::shards(int).
+  std::function<double(std::int64_t step, int shard)> shard_weight = {};
+  /// Percent of all shards of all steps that a second rank computes as well, on another host if
+  /// there is one. If the two differ, the step is not committed, a third rank decides which of them
+  /// is wrong, and that one's run() throws `wrong_result`. Needs a body that passes its results to
+  /// Step::audit(), as ElasticGradients does. Below 0: what DDPRUN_AUDIT says, or 0. The same on
+  /// all ranks.
+  double audit = -1;
 };
 
 /// Since the Job was made.
@@ -67,6 +83,8 @@ struct JobCounters {
   std::int64_t repeated_steps = 0;  ///< Steps whose body was called again after a change.
   std::uint64_t bytes_sent = 0;     ///< Of kept state, as its source.
   std::uint64_t bytes_received = 0;
+  std::int64_t moved_shards = 0;    ///< From slow ranks to faster ones, of all ranks.
+  std::int64_t audited_shards = 0;  ///< Shards of other ranks that this one has computed as well.
   /// From the last commit before each change, or the beginning of run(), to the first call of the
   /// body after it.
   std::chrono::microseconds lost{0};
@@ -92,9 +110,15 @@ class Step {
   int rank() const;
   int world_size() const;
 
-  /// Shards of this rank in this round, of `shards` in all.
+  /// Shards of this rank in this step, of `shards` in all: contiguous, and at least one. How many
+  /// follows the speed of the ranks, see JobOptions::even_shards, and may differ in the next step,
+  /// so call it in each. All ranks call it, with the same number first; other numbers of the same
+  /// step are divided evenly. Throws Error(bad_argument) if there are more ranks than shards.
   std::ranges::iota_view<int, int> shards(int shards) const;
   std::ranges::iota_view<int, int> shards(const GlobalBatches& batches) const;
+  /// The same as shards(weights.size()), with the work in each shard instead of
+  /// JobOptions::shard_weight.
+  std::ranges::iota_view<int, int> shards(std::span<const double> weights) const;
 
   /// Reports that this rank computes `shard` of this step from now on, so that the launcher can
   /// name the shard if the process fails meanwhile. False: the shard has ended two processes and
@@ -107,18 +131,38 @@ class Step {
   /// begin_shard() and the samples of the shard: none if it is to be skipped.
   std::vector<Sample> samples(const GlobalBatches& batches, int shard);
 
+  /// Shards of other ranks that this rank computes as well in this step, without adding them to its
+  /// result (JobOptions::audit). Of the number of shards that shards() was called with first.
+  std::vector<int> audits() const;
+  /// Whether `shard` is one that two ranks compute: then both call audit().
+  bool is_audited(int shard) const;
+  /// `hash`: of what this rank has computed for the shard, gradient and loss, such as
+  /// GradientSums::hash(): equal on all ranks that compute it. Has no effect for other shards.
+  void audit(int shard, std::uint64_t hash);
+
   /// Ends the step: calls `apply`, which changes the kept state and communicates with nobody. All
   /// ranks call it once, after the operations that combine their results. Throws
   /// `membership_changed`, without calling `apply`, if an operation of this step has failed. Within
   /// `apply`, commit() and calls of any group throw `bad_argument`.
   ///
-  /// Ranks agree here whether to leave the round: by an all_reduce of one number, unless the body
-  /// has called voted(), and unless the job is alone or its ranks are fixed.
+  /// Ranks agree here whether to leave the round, and exchange how fast each has been: by an
+  /// all_reduce of a number per rank, unless the body has called reduce() or voted(), and unless
+  /// the job is alone or its ranks are fixed.
   void commit(const std::function<void()>& apply = {});
 
-  /// For a reduction in the body that carries one more number, so that commit() needs no reduction
-  /// of its own: this rank's vote, 0 or 1. The ranks must leave if the sum or maximum of all votes
-  /// is not 0. Does not change within a step.
+  /// sums.reduce() over the ranks of this step, which also carries what commit() would need a
+  /// reduction for. After a result other than `over`, commit() communicates no more. Of
+  /// Call::notes, two and one for each rank are taken.
+  GradientSums::Result reduce(GradientSums& sums, std::span<const std::span<float>> gradients,
+                              const GradientSums::Call& call);
+  GradientSums::Result reduce(GradientSums& sums, std::span<const std::span<float>> gradients) {
+    return reduce(sums, gradients, GradientSums::Call{});
+  }
+
+  /// For a reduction in the body other than reduce() that carries one more number, so that commit()
+  /// needs no reduction of its own: this rank's vote, 0 or 1. The ranks must leave if the sum or
+  /// maximum of all votes is not 0. Does not change within a step. Steps that end this way do not
+  /// show how fast the ranks are, so no shard moves.
   std::int32_t vote();
   /// The result of that reduction; the same on all ranks.
   void voted(bool leave);
@@ -186,12 +230,16 @@ class Job {
   /// once, with the others' state. So code between calls of run() must not use a group; use
   /// between() for that.
   ///
-  /// Errors of its own: `bad_argument` for a negative number of steps; `mismatch` if ranks keep
-  /// different state or the agent's messages cannot be understood; `corrupt` if state arrives
-  /// damaged, if `apply` has failed on all ranks, so that no rank has a whole state, or if it has
-  /// failed on this rank in an earlier run() of this round; `state_lost` if no rank has a sound
-  /// copy of some part of sharded state, so that only a checkpoint is left; `unreachable` if the
-  /// agent is gone and a seat is needed.
+  /// Where shards are audited, a body may be called again for the same step in the same round,
+  /// after commit() or reduce() has thrown `membership_changed`.
+  ///
+  /// Errors of its own: `wrong_result` if an audit has found that this rank computes wrong, or on
+  /// all ranks, if it cannot be decided which does or the ranks are fixed; `bad_argument` for a
+  /// negative number of steps; `mismatch` if ranks keep different state or the agent's messages
+  /// cannot be understood; `corrupt` if state arrives damaged, if `apply` has failed on all ranks,
+  /// so that no rank has a whole state, or if it has failed on this rank in an earlier run() of
+  /// this round; `state_lost` if no rank has a sound copy of some part of sharded state, so that
+  /// only a checkpoint is left; `unreachable` if the agent is gone and a seat is needed.
   void run(std::int64_t steps, const Body& body);
 
   std::int64_t committed() const noexcept;  ///< Steps.

@@ -103,10 +103,9 @@ class ElasticGradients {
     for (Result result;; ++result.attempts) {
       sums_.begin();
       compute_shards(step, loss);
-      const auto sum = sums_.reduce(step.group(), {}, {.note = step.vote()});
+      const auto sum = step.reduce(sums_, {});
       require_all_shards(step, sum.shards);
       if (sum.kind == GradientSums::Kind::over) continue;
-      step.voted(sum.note != 0);
       take_sums();
       result.loss = loss_.item<double>();
       result.finite = finite_ = sum.kind == GradientSums::Kind::good;
@@ -203,15 +202,19 @@ class ElasticGradients {
     } const reset{buffers_};
     const auto all = static_cast<double>(computed(step).samples);
     bool first = true;
-    for (const int shard : step.shards(batches_)) {
+    const auto compute = [&](int shard, bool is_mine) {
       const auto samples = step.samples(batches_, shard);
-      if (samples.empty()) continue;
+      if (samples.empty()) return;
       detail::seed_generator(stream_seed(seed_, static_cast<std::uint64_t>(step.number()),
                                          static_cast<std::uint32_t>(shard),
                                          static_cast<std::uint32_t>(batches_.shards())));
-      prepare_gradients(std::exchange(first, false));
-      add_shard(loss(samples), static_cast<double>(samples.size()) / all);
-    }
+      prepare_gradients(is_mine && std::exchange(first, false));
+      const Taken taken = take_shard(loss(samples), static_cast<double>(samples.size()) / all);
+      if (step.is_audited(shard)) step.audit(shard, sums_.hash(taken.views));
+      if (is_mine) sums_.add(taken.views);
+    };
+    for (const int shard : step.shards(batches_)) compute(shard, true);
+    for (const int shard : step.audits()) compute(shard, false);
   }
 
   struct Computed {
@@ -238,7 +241,12 @@ class ElasticGradients {
                     " were added up, not " + std::to_string(expected));
   }
 
-  void add_shard(const at::Tensor& loss, double weight) {
+  // Gradients, buffers and loss of a shard.
+  struct Taken {
+    std::vector<at::Tensor> held;  // What the views are of.
+    std::vector<std::span<const float>> views;
+  };
+  Taken take_shard(const at::Tensor& loss, double weight) {
     if (loss.numel() != 1) {
       throw Error(ErrorKind::bad_argument, {.operation = "ElasticGradients"},
                   "the loss of a shard is not one number");
@@ -246,15 +254,15 @@ class ElasticGradients {
     loss.backward(at::full_like(loss, weight));
     buffers_.take(weight);
     loss_.fill_(loss.item<double>() * weight);
-    std::vector<at::Tensor> held;
-    std::vector<std::span<const float>> views;
+    Taken taken;
     for (const at::Tensor& p : parameters_) {
-      held.push_back(p.grad().defined() ? p.grad().to_dense().contiguous() : at::Tensor());
-      views.push_back(held.back().defined() ? memory_of(held.back()) : std::span<float>());
+      taken.held.push_back(p.grad().defined() ? p.grad().to_dense().contiguous() : at::Tensor());
+      const at::Tensor& gradient = taken.held.back();
+      taken.views.push_back(gradient.defined() ? memory_of(gradient) : std::span<float>());
     }
-    for (const at::Tensor& t : buffers_.changes()) views.push_back(memory_of(t));
-    views.push_back(memory_of(loss_));
-    sums_.add(views);
+    for (const at::Tensor& t : buffers_.changes()) taken.views.push_back(memory_of(t));
+    taken.views.push_back(memory_of(loss_));
+    return taken;
   }
 
   const std::vector<at::Tensor> parameters_;

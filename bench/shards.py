@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Shards that follow the speed of the ranks, beside an even division, in turns: how long is a step?
+
+    bench/shards.py [--build build/dev] [--ranks 4] [--shards 32] [--ms 2] [--steps 300] [--rounds 3] [--cgroup]
+
+  equal   all ranks are equally fast
+  slow    one rank takes twice as long for a shard; with --cgroup its processor is limited to half (cpu.max), all
+          ranks compute, and there should be a processor for each
+  noise   the time of each rank varies by up to 20 % from step to step
+
+Without --cgroup a shard is a pause, so that the figures do not depend on the load of the machine. The hashes of the weights of
+all runs must be equal. "ideal" is the time in which the ranks could do the work if it could be divided at will.
+"""
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+
+from side_by_side import add_build_option, spread
+
+SLOW_RANK = 2
+
+
+@contextlib.contextmanager
+def half_a_processor():
+    """A cgroup that may use half a processor: of version 2 or 1."""
+    for root, name, text in (("/sys/fs/cgroup", "cpu.max", "50000 100000"), ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "50000")):
+        folder = os.path.join(root, f"ddprun-bench-{os.getpid()}")
+        try:
+            os.mkdir(folder)
+            with open(os.path.join(folder, name), "w", encoding="ascii") as f:
+                f.write(text)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+            continue
+        try:
+            yield folder
+        finally:
+            os.rmdir(folder)
+        return
+    raise SystemExit("no cgroup with a limit of the processor can be made here; run it without --cgroup")
+
+
+def run(options, even, **env):
+    argv = [os.path.join(options.build, "bin", "ddprun"), "--standalone", "--nproc-per-node", str(options.ranks), "--max-restarts", "1",
+            os.path.join(options.build, "bin", "bench_shards_worker")]
+    env = {**os.environ, "EVEN": str(int(even)), "MS": str(options.ms), "STEPS": str(options.steps), "SHARDS": str(options.shards),
+           "OMP_NUM_THREADS": "1", **env}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    median, mean, moved, slows, digest = done.stdout.strip().split("\n")[-1].split("]:")[-1].split()
+    return float(median), float(mean), int(moved), int(slows), digest
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_build_option(parser, "bin/ddprun", "bin/bench_shards_worker")
+    for name, value in (("ranks", 4), ("shards", 32), ("steps", 300), ("rounds", 3)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--ms", type=float, default=2, help="time of a shard [2]")
+    parser.add_argument("--cgroup", action="store_true", help="limit the slow rank's processor")
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        slow = {"SLOW_RANK": str(SLOW_RANK), "SLOWNESS": "2"}
+        work = {}
+        if options.cgroup:
+            slow = {"SLOW_RANK": str(SLOW_RANK), "CGROUP": stack.enter_context(half_a_processor())}
+            work = {"WORK": "compute"}
+        even_ms = options.shards / options.ranks * options.ms
+        kinds = {"equal": ({}, even_ms), "slow": (slow, options.shards * options.ms / (options.ranks - 0.5)), "noise": ({"NOISE": "0.2"}, even_ms)}
+        print("| | even, ms | following, ms | following / even | even / ideal | following / ideal | moved shards | shards of the slow rank |")
+        print("|--|--|--|--|--|--|--|--|")
+        digests = set()
+        for name, (env, ideal) in kinds.items():
+            even, following, moved, slows = [], [], [], []
+            for _ in range(options.rounds):
+                for is_even, times in ((True, even), (False, following)):
+                    found = run(options, is_even, **work, **env)
+                    times.append(found[1])
+                    digests.add(found[4])
+                    if not is_even:
+                        moved.append(found[2])
+                        slows.append(found[3])
+            ratios = [a / b for a, b in zip(following, even)]
+            print(f"| {name} | {spread(even)} | {spread(following)} | {spread(ratios)} | {statistics.median(even) / ideal:.3f} "
+                  f"| {statistics.median(following) / ideal:.3f} | {moved} | {slows if name == 'slow' else ''} |", flush=True)
+        if len(digests) != 1:
+            raise SystemExit(f"the weights differ: {digests}")
+        print("the weights of all runs are equal")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+// How a job carries out its audits: which shards this rank computes for others, and what follows if
+// two ranks have found different results. elastic/audit.h decides.
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <utility>
+
+#include "common/assert.h"
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/job/job_inside.h"
+#include "worker_sdk/job/shard_block.h"
+
+namespace ddprun::elastic {
+
+using worker_sdk::GroupInside;
+
+namespace {
+
+std::string hex(std::uint64_t hash) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%016" PRIx64, hash);
+  return text;
+}
+
+}  // namespace
+
+// In the first step of a round the first shard is, too: so each new host is compared with another.
+bool JobInside::is_audited(const Step::State& step, int shard) const {
+  if (!is_auditing() || shard < 0 || shard >= step.shards) return false;
+  const auto is_this = [&](const Dispute& dispute) { return dispute.shard == shard; };
+  const bool is_first = shard == 0 && step.number == first_of_round_;
+  const bool is_wanted = is_first || is_chosen(per_million_, step.number, shard) ||
+                         std::any_of(disputes_.begin(), disputes_.end(), is_this);
+  return is_wanted && !skips(step, shard);
+}
+
+// Of all ranks.
+std::vector<int> JobInside::audited(const Step::State& step) const {
+  std::vector<int> result;
+  for (int shard = 0; shard < step.shards; ++shard) {
+    if (is_audited(step, shard)) result.push_back(shard);
+  }
+  return result;
+}
+
+int JobInside::auditor(const Step::State& step, int shard) const {
+  return auditor_of(hosts_, step.number, shard, owner(step, shard));
+}
+
+int JobInside::owner(const Step::State& step, int shard) const {
+  return division_.owner(shard, step.shards);
+}
+
+int JobInside::voter(int shard) const {
+  for (const Dispute& dispute : disputes_) {
+    if (dispute.shard == shard) return voter_of(hosts_, dispute);
+  }
+  return -1;
+}
+
+std::vector<int> JobInside::audits(const Step::State& step) const {
+  std::vector<int> result;
+  for (const int shard : audited(step)) {
+    const int rank = group_->rank();
+    if (auditor(step, shard) == rank || voter(shard) == rank) result.push_back(shard);
+  }
+  return result;
+}
+
+void JobInside::audit(Step::State& step, int shard, std::uint64_t hash) {
+  if (!is_audited(step, shard)) return;
+  if (owner(step, shard) != group_->rank() && !step.hashes.contains(shard)) {
+    ++counters_.audited_shards;
+    GroupInside::progress(*group_)->count({.sums = {{"audited_shards", 1}}, .late = {}});
+  }
+  step.hashes[shard] = hash;
+}
+
+// 0 in the sum over all ranks, if there is nothing to find.
+std::uint64_t JobInside::doubt(const Step::State& step) {
+  const std::vector<int> shards = audited(step);
+  if (shards.empty()) return 0;
+  const int rank = group_->rank();
+  std::uint64_t sum = doubt_of_state(rank, group_->world_size(), kept_.hash(*group_));
+  for (const int shard : shards) {
+    const auto found = step.hashes.find(shard);
+    if (found == step.hashes.end()) continue;
+    if (owner(step, shard) == rank) sum += doubt_of(shard, found->second, true);
+    if (auditor(step, shard) == rank) sum += doubt_of(shard, found->second, false);
+  }
+  return sum;
+}
+
+std::string JobInside::name_of(int rank) const {
+  return "rank " + std::to_string(rank) + " on " + group_->host_of(rank);
+}
+
+std::string JobInside::text_of(const Step::State& step, const Dispute& dispute) const {
+  return piece_of(step.number, dispute.shard) + ": " + name_of(dispute.owner) + " has computed " +
+         hex(dispute.owners) + ", " + name_of(dispute.auditor) + " " + hex(dispute.auditors);
+}
+
+// The hashes of all audited shards, from the ranks that have them; `votes`: by shard in the result.
+// Collective.
+std::vector<Dispute> JobInside::exchange(const Step::State& step,
+                                         std::vector<std::uint64_t>& votes) {
+  const std::vector<int> shards = audited(step);
+  const int rank = group_->rank();
+  std::vector<std::int64_t> table(3 * shards.size());
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const auto found = step.hashes.find(shards[i]);
+    if (found == step.hashes.end()) continue;
+    const auto hash = static_cast<std::int64_t>(found->second);
+    if (owner(step, shards[i]) == rank) table[3 * i] = hash;
+    if (auditor(step, shards[i]) == rank) table[3 * i + 1] = hash;
+    if (voter(shards[i]) == rank) table[3 * i + 2] = hash;
+  }
+  if (!table.empty()) {
+    group_->all_reduce(buffer(table.data(), table.size()), ReduceOp::sum, {.on_host = true});
+  }
+  std::vector<Dispute> result;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const auto at = [&](std::size_t n) { return static_cast<std::uint64_t>(table[3 * i + n]); };
+    result.push_back({.shard = shards[i],
+                      .owner = owner(step, shards[i]),
+                      .auditor = auditor(step, shards[i]),
+                      .owners = at(0),
+                      .auditors = at(1)});
+    votes.push_back(at(2));
+  }
+  return result;
+}
+
+void JobInside::settle_doubt(const Step::State& step, std::uint64_t doubt) {
+  if (!disputes_.empty()) return decide(step);
+  if (doubt == 0) return;
+  require_equal_state(step);
+  std::vector<std::uint64_t> votes;
+  for (const Dispute& found : exchange(step, votes)) {
+    if (found.owners != found.auditors) disputes_.push_back(found);
+  }
+  if (disputes_.empty()) {
+    throw Error(ErrorKind::mismatch, {.rank = group_->rank(), .operation = "Step::commit"},
+                "the ranks do not agree which shards of step " + std::to_string(step.number) +
+                    " are audited, though each result is that of the other rank");
+  }
+  const std::string text = "audit: " + text_of(step, disputes_.front());
+  note_audit(text + "; the step is not committed, and runs again to find out which is wrong");
+  run_again(text);
+}
+
+// After the step has run again.
+void JobInside::decide(const Step::State& step) {
+  std::vector<std::uint64_t> votes;
+  const std::vector<Dispute> again = exchange(step, votes);
+  const std::vector<Dispute> disputes = std::exchange(disputes_, {});
+  std::vector<Dispute> others;
+  for (std::size_t i = 0; i < again.size(); ++i) {
+    const auto is_this = [&](const Dispute& one) { return one.shard == again[i].shard; };
+    const auto first = std::find_if(disputes.begin(), disputes.end(), is_this);
+    if (first != disputes.end()) {
+      decide(step, *first, again[i], votes[i]);
+    } else if (again[i].owners != again[i].auditors) {
+      others.push_back(again[i]);
+    }
+  }
+  if (others.empty()) return;
+  disputes_ = others;
+  run_again("audit: " + text_of(step, others.front()));
+}
+
+void JobInside::decide(const Step::State& step, const Dispute& first, const Dispute& again,
+                       std::uint64_t vote) {
+  const int third = voter_of(hosts_, first);
+  const std::string text = text_of(step, first);
+  const std::string thirds = third < 0 ? "" : name_of(third) + " " + hex(vote);
+  const Judged judged = judge(first, again, third >= 0, vote);
+  switch (judged.finding) {
+    case Finding::kCulprit:
+      accuse({judged.culprit}, text + ", " + thirds + ": " + name_of(judged.culprit) + " is wrong");
+    case Finding::kNoTwoAgree:
+      end_all(text + ", " + thirds +
+              ": no two agree, so the arithmetic of this job is not deterministic, or the hosts "
+              "differ in libraries, threads or instruction set");
+    case Finding::kRecurs:
+      end_all(text + ", and again " + hex(again.owners) + " and " + hex(again.auditors) +
+              ": one of the two is wrong, and there is no third host to decide which");
+    case Finding::kPassed:
+      note_audit("audit: " + text +
+                 "; computed again they are equal: one of the two was wrong before, and there is "
+                 "no third host to decide which");
+  }
+}
+
+// A rank whose kept state is not that of most others. Collective.
+void JobInside::require_equal_state(const Step::State& step) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(group_->world_size()));
+  all[static_cast<std::size_t>(group_->rank())] = static_cast<std::int64_t>(kept_.hash(*group_));
+  group_->all_reduce(buffer(all.data(), all.size()), ReduceOp::sum, {.on_host = true});
+  const std::vector<int> odd = odd_ranks({all.begin(), all.end()});
+  if (odd.empty()) return;
+  std::string text = "before step " + std::to_string(step.number) + " the kept state of";
+  const auto hex_of = [&](int rank) {
+    return hex(static_cast<std::uint64_t>(all[static_cast<std::size_t>(rank)]));
+  };
+  for (const int rank : odd) text += " " + name_of(rank) + " was " + hex_of(rank) + ",";
+  int other = 0;  // The lowest rank of the others.
+  while (std::find(odd.begin(), odd.end(), other) != odd.end()) ++other;
+  text += " that of " + name_of(other) + " " + hex_of(other);
+  if (2 * odd.size() < all.size()) accuse(odd, text);
+  end_all(text + ": it cannot be said which is wrong");
+}
+
+// Ranks that have computed wrong end, and the others go on without them. All end if there is no
+// launcher that would replace them.
+void JobInside::accuse(const std::vector<int>& culprits, const std::string& text) {
+  const bool is_mine =
+      std::find(culprits.begin(), culprits.end(), group_->rank()) != culprits.end();
+  if (is_mine || !is_elastic()) end_with(text, culprits.front());
+  int printer = 0;  // The lowest of the others.
+  while (std::find(culprits.begin(), culprits.end(), printer) != culprits.end()) ++printer;
+  note_audit("audit: " + text + "; the others go on without it", printer);
+  run_again(text);
+}
+
+void JobInside::end_all(const std::string& text) { end_with(text, -1); }
+
+void JobInside::end_with(const std::string& text, int culprit) {
+  const Error error(ErrorKind::wrong_result,
+                    {.rank = group_->rank(), .operation = "audit", .peer = culprit}, text);
+  GroupInside::note_failure(*group_, error);
+  throw error;
+}
+
+void JobInside::run_again(const std::string& why) {
+  runs_again_ = true;
+  throw Error(ErrorKind::membership_changed, {.rank = group_->rank(), .operation = "Step::commit"},
+              why + "; the step runs again");
+}
+
+// One rank prints it.
+void JobInside::note_audit(const std::string& text, int printer) const {
+  if (group_->rank() == printer) std::fprintf(stderr, "ddprun: %s\n", text.c_str());
+}
+
+}  // namespace ddprun::elastic
