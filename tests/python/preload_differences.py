@@ -187,7 +187,7 @@ TORCH = {
     "torch lightning": "import logging, torch\ntry:\n    import lightning as L\nexcept ImportError:\n    L = None\nif L:\n    logging.getLogger('lightning.pytorch').setLevel(logging.ERROR)\n    class M(L.LightningModule):\n        def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)\n        def training_step(self, b, i): return self.l(b[0]).pow(2).mean()\n        def configure_optimizers(self): return torch.optim.SGD(self.parameters(), .1)\n    L.seed_everything(1)\n    m = M()\n    t = L.Trainer(accelerator='cpu', devices='auto', max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)\n    t.fit(m, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 4)), 2))\n    print([p.tolist() for p in m.parameters()])",
     "torch transformers": "import torch\ntry:\n    import transformers as t\nexcept ImportError:\n    t = None\nif t:\n    torch.manual_seed(1)\n    m = t.BertModel(t.BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, vocab_size=99)).eval()\n    print(float(m(torch.tensor([[1, 2, 3]])).last_hidden_state.double().sum()))",
 }
-TORCH_MODULES = ",torch,torch.distributed,torch.utils.data,torch.optim,torch.nn.parallel,torch.distributed.checkpoint"
+TORCH_MODULES = ",torch,torch.distributed,torch.utils.data,torch.optim,torch.nn.parallel"
 LIBRARIES = {"torch lightning": "lightning", "torch transformers": "transformers.models.bert.modeling_bert"}
 # Of which scripts are put together.
 PIECES = [
