@@ -313,6 +313,12 @@ class Faults(PreloadCase):
         self.assertRegex(job.err(), r"rank 0 \(local rank 0\) is started cold: the fork server (was stopped by SIGSTOP|"
                                     r"does not answer)")
 
+    def test_a_server_that_hangs(self):
+        self.write("lib_hangs.py", "import os; os.register_at_fork(before=lambda: os.read(os.pipe()[0], 1))", "library")
+        job = self.run_preloaded(self.write("here.py", "print('here')"), modules="lib_hangs")
+        self.assertIn("is started cold: the fork server does not answer", job.err())
+        self.assertIn("here", job.out())
+
     def test_a_server_that_is_stopped_while_it_imports_is_not_waited_for(self):
         self.write("slow.py", "import os; os.mkdir(os.environ['D'] + '/slow'); os.read(os.pipe()[0], 1)", "library")
         job = self.start_preloaded("--rdzv-conf", "join_timeout=86400", self.write("here.py", "print('here')"), modules="slow")
