@@ -196,6 +196,7 @@ void Agent::connect() {
           },
       .on_message = [this](rendezvous::DaemonMessage message) { receive(std::move(message)); },
       .on_fatal = [this](const std::string& why) { dispatch(Received{rendezvous::Refuse{why}}); },
+      .on_unreadable = [this](const std::string& what) { dispatch(CannotRead{what}); },
   });
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/release.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "rendezvous/coordinator/coordinator.h"
@@ -27,7 +28,7 @@ class EmbeddedLink : public DaemonLink {
   void start(Handlers handlers) override {
     handlers_ = std::move(handlers);
     boost::asio::post(loop_, [this] {
-      send(rendezvous::Hello{rendezvous::kProtocolVersion, run_id_, node_});
+      send(rendezvous::Hello{rendezvous::kProtocolVersion, run_id_, node_, release()});
       handlers_.on_up();
     });
   }
@@ -156,6 +157,7 @@ class RemoteLink : public DaemonLink {
               link_.reset();
               if (on_closed_) return std::exchange(on_closed_, nullptr)();
               silence_.cancel();
+              if (refused_) return;
               if (is_fatal(why)) return handlers_.on_fatal(to_string(why));
               if (searches()) return not_this_one(address_text() + " has hung up on us");
               const bool was_silent = std::exchange(silent_, false);
@@ -166,8 +168,8 @@ class RemoteLink : public DaemonLink {
               try_again();
             },
     });
-    link_->send(
-        encode(rendezvous::Hello{rendezvous::kProtocolVersion, options_.run_id, options_.node}));
+    link_->send(encode(rendezvous::Hello{rendezvous::kProtocolVersion, options_.run_id,
+                                         options_.node, release()}));
     watch_silence();
     // The handshake has proved that it is the daemon: messages can follow the hello at once.
     // Without TLS anything that listens takes our connection, and only its answer proves it.
@@ -225,16 +227,31 @@ class RemoteLink : public DaemonLink {
     reported_waiting_ = false;
     log::debug("received " + body);
     auto message = rendezvous::decode_daemon_message(body);
-    if (message) {
-      if (const auto* alive = std::get_if<rendezvous::Alive>(&*message)) {
-        silence_max_ = std::max(options_.silence_max, kBeatsInSilence * alive->beat);
-      }
-      if (!greeted_) greeted();
-      return handlers_.on_message(std::move(*message));
+    if (!message) return unreadable(message.error());
+    if (const auto* alive = std::get_if<rendezvous::Alive>(&*message)) {
+      silence_max_ = std::max(options_.silence_max, kBeatsInSilence * alive->beat);
+      if (alive->release) release_ = *alive->release;
     }
-    log::warning("the rendezvous daemon sent a message that this ddprun cannot read: " +
-                 to_string(message.error()));
-    link_->close();
+    if (!greeted_) greeted();
+    if (std::holds_alternative<rendezvous::Refuse>(*message)) refused_ = true;
+    handlers_.on_message(std::move(*message));
+  }
+
+  // The daemon would send the same on another connection. What has not greeted us may be something
+  // else that listens there.
+  void unreadable(const Failure& why) {
+    if (reported_unreadable_) return;
+    const std::string what = address_text() + " sends what this " +
+                             rendezvous::release_text(release()) + " cannot read (" + why.context +
+                             ")";
+    if (!greeted_ && !up_at_once()) {
+      log::warning(what + "; is it a ddprun daemon?");
+      return link_->close();
+    }
+    reported_unreadable_ = true;
+    handlers_.on_unreadable("the rendezvous daemon at " + what + "; it has " +
+                            rendezvous::release_text(release_) +
+                            ": install the same ddprun on every node");
   }
 
   // The agent beats, the daemon answers; if it does not, the connection may be dead without notice,
@@ -292,6 +309,9 @@ class RemoteLink : public DaemonLink {
   Milliseconds pause_ = kRetryFirst;
   std::minstd_rand random_{static_cast<unsigned>(random_number())};
   Clock::time_point last_received_{};
+  std::string release_;   // Of the daemon's ddprun; empty: not known.
+  bool refused_ = false;  // By the daemon: another connection would change nothing.
+  bool reported_unreadable_ = false;
   bool greeted_ = false;           // The daemon has answered on this link.
   bool silent_ = false;            // That is why we closed it.
   bool reported_waiting_ = false;  // It was logged that we wait for a daemon that stands still.

@@ -27,6 +27,8 @@ class DaemonLink {
     std::function<void(rendezvous::DaemonMessage)> on_message;
     std::function<void(const std::string& why)>
         on_fatal;  // Trying again cannot help: a wrong token.
+    // The daemon sends what this ddprun cannot read: once, and nothing arrives any more.
+    std::function<void(const std::string& what)> on_unreadable;
   };
 
   virtual ~DaemonLink() = default;

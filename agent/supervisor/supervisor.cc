@@ -111,6 +111,14 @@ void Supervisor::receive(const rendezvous::Refuse& refuse) {
   leave_for(kExitRendezvous, std::nullopt);
 }
 
+void Supervisor::on(const CannotRead& message) {
+  if (leaving_) return;
+  actions_.push_back(
+      LogLine{LogLine::Level::kError, options_.host + " cannot stay in the run: " + message.what});
+  send(rendezvous::Leave{0, message.what});
+  leave_for(kExitRendezvous, std::nullopt);
+}
+
 void Supervisor::receive(const rendezvous::Dismiss& dismiss) {
   const bool first = !std::exchange(dismissed_, true);
   if (first) {

@@ -127,6 +127,7 @@ class Supervisor {
   void on(const WorkerResumed& resumed);
   void on(const WorkerPlain& plain);
   void on(const Signalled& signalled);
+  void on(const CannotRead& message);
   void on(const LauncherDied&);
   void on(const Tick&);
 

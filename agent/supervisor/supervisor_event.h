@@ -20,6 +20,10 @@ struct LinkDown {
 struct Received {
   rendezvous::DaemonMessage message;
 };
+// The daemon sends what this agent cannot read: it would do so on another connection, too.
+struct CannotRead {
+  std::string what;  // As a sentence, with what to do.
+};
 struct WorkerEnded {
   WorkerDeath death;
   bool output_follows = false;         // LastOutput will explain more; it comes soon.
@@ -57,9 +61,9 @@ struct Signalled {
   std::string why{};  // As far as it is known, as a half sentence.
 };
 struct LauncherDied {};
-using Event =
-    std::variant<LinkUp, LinkDown, Received, WorkerEnded, LastOutput, StartFailed, WorkerReady,
-                 WorkerLeft, WorkerResumed, WorkerPlain, Signalled, LauncherDied, Tick>;
+using Event = std::variant<LinkUp, LinkDown, Received, CannotRead, WorkerEnded, LastOutput,
+                           StartFailed, WorkerReady, WorkerLeft, WorkerResumed, WorkerPlain,
+                           Signalled, LauncherDied, Tick>;
 
 // What to do, in order.
 struct SendJoin {

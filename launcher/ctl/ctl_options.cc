@@ -5,13 +5,10 @@
 
 #include "common/options/command_line.h"
 #include "common/options/completion.h"
+#include "common/release.h"
 #include "common/text/display.h"
 #include "launcher/options/option_values.h"
 #include "launcher/watch/debug.h"
-
-#ifndef DDPRUN_VERSION
-#define DDPRUN_VERSION "0.0.0"
-#endif
 
 namespace ddprun::launcher {
 namespace {
@@ -264,7 +261,7 @@ Result<CtlOutcome> parse_ctl(int argc, const char* const* argv, const Environmen
       .footer = kCtlHelp,
       .options = ctl_options(),
       .commands = ctl_commands(),
-      .version = "ddprunctl " DDPRUN_VERSION,
+      .version = std::string("ddprunctl ") + release(),
       .last_counts = false};
   const auto line = read_command_line(program, argc, argv);
   if (!line) return line.error();

@@ -12,11 +12,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "common/release.h"
 #include "launcher/doctor/subject.h"
-
-#ifndef DDPRUN_VERSION
-#define DDPRUN_VERSION "0.0.0"
-#endif
 
 namespace ddprun::doctor {
 
@@ -46,7 +43,7 @@ void gather_versions(const ProbeRequest&, Facts& facts) {
     facts.set(fact::kHost, std::string(system.nodename));
     facts.set(fact::kKernel, std::string(system.release) + " " + system.machine);
   }
-  facts.set(fact::kVersion, std::string(DDPRUN_VERSION));
+  facts.set(fact::kVersion, std::string(release()));
   facts.set(fact::kLibc, std::string(::gnu_get_libc_version()));
   facts.set(fact::kUser, std::int64_t{::geteuid()});
   timex time{};

@@ -5,14 +5,11 @@
 #include <algorithm>
 
 #include "common/options/completion.h"
+#include "common/release.h"
 #include "launcher/options/doctor_options.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/help.h"
 #include "launcher/options/slurm_options.h"
-
-#ifndef DDPRUN_VERSION
-#define DDPRUN_VERSION "0.0.0"
-#endif
 
 namespace ddprun::launcher {
 namespace {
@@ -74,7 +71,7 @@ Result<std::optional<PrintAndExit>> printed(const CommandLine& line) {
     const bool all = help->text == "all" || (!line.rest.empty() && line.rest.front() == "all");
     return PrintAndExit{help_text(all ? Flags::kAll : Flags::kUsedMost)};
   }
-  if (line.find("version")) return PrintAndExit{"ddprun " DDPRUN_VERSION "\n"};
+  if (line.find("version")) return PrintAndExit{std::string("ddprun ") + release() + "\n"};
   const OptionValue* shell = line.find("print-completion");
   if (!shell) return std::optional<PrintAndExit>();
   const ProgramSpec program = {.name = "ddprun",

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/release.h"
 #include "common/text/display.h"
 #include "common/text/figures.h"
 #include "rendezvous/journal/journal.h"
@@ -35,9 +36,11 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
   Result<AgentMessage> message = decode_agent_message(body);
   const auto peer = peers_.find(link);
   if (message) ++counters_.messages[message->index()];
-  if (!message) {
+  if (!message && peer != peers_.end()) {
+    refuse_unreadable(Peer(peer->second), link, message.error());
+  } else if (!message) {
     const Result<Command> command = decode_command(body);
-    if (command && peer == peers_.end()) {
+    if (command) {
       answer(link, *command);
     } else {
       counters_.refused.add(Refusal::kBadMessage);
@@ -81,14 +84,15 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
     actions_.push_back(Hangup{old->second, "the agent connected again"});
     old->second = link;
   }
-  peers_[link] = Peer{hello.run_id, hello.node};
+  peers_[link] = Peer{hello.run_id, hello.node, hello.release};
   note_busy(hello.run_id);
   const auto run = runs_.find(hello.run_id);
   if (run != runs_.end() && run->second.misses(hello.node)) {
     step(hello.run_id, {hello.node, Returned{}});
   }
   const Milliseconds beat = run == runs_.end() ? Run().beat() : run->second.beat();
-  const Alive alive{.beat = std::max(beat, beat_interval_of(peers_.size())), .keeps = true};
+  const Alive alive{
+      .beat = std::max(beat, beat_interval_of(peers_.size())), .keeps = true, .release = release()};
   actions_.push_back(Send{link, encode(DaemonMessage(alive))});
 }
 
@@ -114,6 +118,22 @@ void Coordinator::receive(const Peer& peer, AgentMessage message) {
         }
       },
       message);
+}
+
+// An agent of another ddprun, which sends what this one cannot read. It would send the same on the
+// next connection: its node is out of the run, and is lost once.
+void Coordinator::refuse_unreadable(const Peer& peer, LinkId link, const Failure& why) {
+  counters_.refused.add(Refusal::kBadMessage);
+  const std::string theirs = release_text(peer.release), ours = release_text(release());
+  actions_.push_back(Send{
+      link, encode(DaemonMessage(Refuse{"the daemon (" + ours + ") cannot read what this node (" +
+                                        theirs + ") has sent (" + why.context +
+                                        "); install the same ddprun on every node"}))});
+  const std::string how =
+      "sent what the daemon (" + ours + ") cannot read (" + why.context + "); it has " + theirs;
+  hang_up(peer.run_id, peer.node, how);
+  if (runs_.contains(peer.run_id)) step(peer.run_id, {peer.node, Lost{how}});
+  forget_blank(peer.run_id);
 }
 
 std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now, bool unseen) {

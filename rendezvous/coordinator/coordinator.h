@@ -123,6 +123,7 @@ class Coordinator {
   struct Peer {
     std::string run_id;
     NodeId node;
+    std::string release;  // As in Hello.
   };
 
   using Peers = std::unordered_map<LinkId, Peer>;
@@ -133,6 +134,7 @@ class Coordinator {
   void hang_up(const std::string& run_id, const NodeId& node, const std::string& reason);
   void forget_link(Peers::iterator it);
   void receive(const Peer& peer, AgentMessage message);
+  void refuse_unreadable(const Peer& peer, LinkId link, const Failure& why);
   void step(const std::string& run_id, const RunEvent& event);
   void compare_waiting(const std::string& run_id);
   void schedule(const std::string& run_id, const Run& run);

@@ -3,10 +3,7 @@
 #include <limits>
 
 #include "common/options/command_line.h"
-
-#ifndef DDPRUN_VERSION
-#define DDPRUN_VERSION "0.0.0"
-#endif
+#include "common/release.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -197,7 +194,7 @@ Result<std::variant<DaemonOptions, std::string>> parse_daemon(int argc, const ch
           "Example:\n  DDPRUN_TOKEN=$(openssl rand -hex 16) ddprun-rendezvous --address 0.0.0.0 "
           "--state-dir /var/lib/ddprun",
       .options = daemon_table().options(),
-      .version = "ddprun-rendezvous " DDPRUN_VERSION,
+      .version = std::string("ddprun-rendezvous ") + release(),
       .both_spellings = false};
   const auto line = read_command_line(program, argc, argv);
   if (!line) return line.error();

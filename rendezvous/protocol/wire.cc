@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "common/text/display.h"
 #include "rendezvous/protocol/wire_archive.h"
 
 namespace ddprun::rendezvous {
@@ -10,6 +11,7 @@ namespace archive {
 
 void fields(auto&& a, Is<Hello> auto& m) {
   a("version", m.version), a("run_id", m.run_id), a("node", m.node);
+  a.added("release", m.release);
 }
 void fields(auto&& a, Is<Join> auto& m) {
   a("offer", m.offer), a("after_round", m.after_round);
@@ -84,6 +86,7 @@ void fields(auto&& a, Is<Dismiss> auto& m) {
 void fields(auto&& a, Is<Alive> auto& m) {
   a.added("beat_ms", m.beat), a.added("replaceable", m.replaceable);
   a.added("keeps", m.keeps), a.added("last", m.last);
+  a("release", m.release);
 }
 void fields(auto&& a, Is<Respawn> auto& m) {
   a("granted", m.granted), a("restart_count", m.restart_count);
@@ -170,6 +173,12 @@ Result<AgentMessage> decode_agent_message(std::string_view body) {
 }
 Result<DaemonMessage> decode_daemon_message(std::string_view body) {
   return decode_any<DaemonMessage>(body);
+}
+
+std::string release_text(std::string_view release) {
+  constexpr std::size_t kBytesMax = 64;
+  const bool sane = !release.empty() && release.size() <= kBytesMax && is_plain_line(release);
+  return sane ? "ddprun " + std::string(release) : "an older ddprun";
 }
 
 // The words for faults, on the wire and in the JSON form of a verdict.

@@ -147,6 +147,7 @@ struct Hello {
   int version = kProtocolVersion;
   std::string run_id;
   NodeId node;
+  std::string release{};  // Of its ddprun, as "0.1.0"; empty: from before this was sent.
 };
 struct Join {
   static constexpr const char* kName = "join";
@@ -311,6 +312,7 @@ struct Alive {
   // The last message of a daemon if its launcher ends before the run: no daemon replaces it
   // elsewhere, so that none can decide to go on without this node.
   bool last = false;
+  std::optional<std::string> release{};  // Of the daemon's ddprun; in the answer to a hello.
 };  // Answers a hello and a heartbeat; the next one is due after `beat`.
 struct Respawn {
   static constexpr const char* kName = "respawn";
@@ -338,6 +340,9 @@ using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, D
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);
+
+// "ddprun 0.1.0", for messages about one that the other side cannot read.
+std::string release_text(std::string_view release);
 
 // Anything but a well-formed message within limits is Errc::kBadMessage, with the name of the
 // field.

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/release.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -305,6 +307,35 @@ TEST_CASE("Coordinator: a link that closes long after a standstill is a lost nod
   desk.now += Milliseconds(2500);
   desk.deliver(1, Heartbeat{0});
   CHECK(desk.close(2) == Lines{"1 <- stop"});
+}
+
+TEST_CASE("Coordinator: an agent whose messages it cannot read is refused, and lost once",
+          "[coordinator]") {
+  Desk desk;
+  desk.join(1, "x", "a", 2);
+  CHECK(desk.deliver(2, Hello{kProtocolVersion, "x", "b", "9.8.7"}) == Lines{"2 <- alive"});
+  NodeOffer offer;
+  offer.host = "b";
+  offer.config.nnodes_min = offer.config.nnodes_max = 2;
+  CHECK(desk.deliver(2, Join{offer, -1}) == Lines{"1 <- assign", "2 <- assign"});
+  const std::string what = "decoding field 'round' of 'heartbeat'";
+  const auto actions =
+      desk.coordinator.on_message(2, R"({"is":"heartbeat","round":"0"})", desk.now);
+  const auto refused = decode_daemon_message(std::get<Send>(actions.at(0)).body).value();
+  CHECK(std::get<Refuse>(refused).reason ==
+        "the daemon (ddprun " + std::string(release()) +
+            ") cannot read what this node (ddprun 9.8.7) has sent (" + what +
+            "); install the same ddprun on every node");
+  CHECK(desk.show(actions) ==
+        Lines{"2 <- refuse",
+              "2 hang up (sent what the daemon (ddprun " + std::string(release()) +
+                  ") cannot read (" + what + "); it has ddprun 9.8.7)",
+              "1 <- stop"});
+  CHECK(desk.close(2).empty());
+  CHECK(desk.coordinator.counters().refused.of(Refusal::kBadMessage) == 1);
+  // What no node has sent is answered by nothing.
+  const auto stranger = desk.show(desk.coordinator.on_message(3, "{}", desk.now));
+  CHECK(stranger == Lines{"3 hang up (decoding field 'is' of a message: bad message)"});
 }
 
 TEST_CASE("Coordinator: an agent that says so before it closes its link may come back",

@@ -207,8 +207,9 @@ TEST_CASE("Command: whoever gives one is no agent", "[command]") {
   // An agent cannot command on its own link.
   desk.join(2, "y", "b");
   const auto actions = desk.coordinator.on_message(2, encode(Command{}), desk.now);
-  REQUIRE(actions.size() == 1);
-  CHECK(std::holds_alternative<Hangup>(actions[0]));
+  REQUIRE(actions.size() == 2);
+  CHECK(std::holds_alternative<Send>(actions[0]));  // It is refused, as what cannot be read.
+  CHECK(std::holds_alternative<Hangup>(actions[1]));
 }
 
 TEST_CASE("Command: cancel ends a run, once, and is remembered", "[command]") {

@@ -112,6 +112,23 @@ TEST_CASE("Wire: what is said of workers that stay travels, and is not expected"
   CHECK(why.error().context == "decoding field 'kept' of 'slots'");
 }
 
+TEST_CASE("Wire: hello and its answer name the release, older ones do not", "[wire]") {
+  const Hello hello{kProtocolVersion, "r", "n", "1.2.3"};
+  const auto greeted = decode_agent_message(encode(AgentMessage(hello))).value();
+  CHECK(std::get<Hello>(greeted).release == "1.2.3");
+  const auto old = decode_agent_message(R"({"is":"hello","version":1,"run_id":"r","node":"n"})");
+  CHECK(std::get<Hello>(old.value()).release.empty());
+  Alive alive;
+  CHECK(encode(DaemonMessage(alive)).find("release") == std::string::npos);
+  alive.release = "1.2.3";
+  const auto answered = decode_daemon_message(encode(DaemonMessage(alive))).value();
+  CHECK(std::get<Alive>(answered).release == "1.2.3");
+  CHECK(release_text("1.2.3") == "ddprun 1.2.3");
+  for (const std::string other : {std::string(), std::string("1\n2"), std::string(65, '1')}) {
+    CHECK(release_text(other) == "an older ddprun");
+  }
+}
+
 TEST_CASE("Wire: what is encoded decodes to the same", "[wire]") {
   for (const AgentMessage& message : agent_messages()) {
     const std::string body = encode(message);

@@ -505,6 +505,25 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: refused means no", "[supervisor]") {
         Lines{"say the rendezvous daemon refused h: --nnodes differs", "exit 3"});
 }
 
+TEST_CASE_METHOD(NodeFixture,
+                 "Supervisor: a node that cannot read the daemon's messages leaves, once",
+                 "[supervisor]") {
+  does(LinkUp{});
+  const CannotRead unreadable{"the daemon sends riddles"};
+  SECTION("before its workers start") {
+    CHECK(does(unreadable) ==
+          Lines{"say h cannot stay in the run: the daemon sends riddles", "send leave", "exit 3"});
+  }
+  SECTION("while they compute") {
+    does(assign(0));
+    CHECK(does(unreadable) == Lines{"say h cannot stay in the run: the daemon sends riddles",
+                                    "send leave", "signal SIGTERM"});
+    CHECK(does(unreadable).empty());
+    does(ended(0, 0, SIGTERM));
+    CHECK(does(ended(1, 0, SIGTERM)) == Lines{"clean up", "exit 3"});
+  }
+}
+
 TEST_CASE_METHOD(NodeFixture, "Supervisor: when the launcher dies, so does everything",
                  "[supervisor]") {
   does(LinkUp{});
