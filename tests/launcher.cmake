@@ -19,6 +19,12 @@ ddprun_test(NAME doctor_test
 add_library(fake_sick_nvml SHARED fakes/fake_sick_nvml.cc)
 set_target_properties(fake_sick_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
+# `ddprunctl whatif`: its model beside formulas, and beside the real Run.
+ddprun_test(NAME whatif_test
+            SOURCES unit/launcher/what_if_test.cc unit/launcher/what_if_run_test.cc fuzz/launcher/account_fuzz.cc
+            LIBRARIES ddprun_ctl
+            LABELS unit COMPUTES)
+
 # What ddprunctl shows of runs, while they go on and afterwards.
 ddprun_test(NAME watch_test
             SOURCES unit/common/columns_test.cc unit/common/record_folder_test.cc unit/common/user_file_test.cc unit/watch/agents_test.cc unit/watch/health_test.cc unit/watch/golden_test.cc unit/watch/history_test.cc unit/watch/keys_test.cc

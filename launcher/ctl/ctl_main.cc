@@ -74,7 +74,7 @@ Command command_of(const CtlOptions& options) {
   } else if (options.verb == Verb::kResize) {
     command.verb = Command::Verb::kResize;
     command.reason = "requested by " + requester() + because;
-  } else if (options.verb == Verb::kReport) {
+  } else if (options.verb == Verb::kReport || options.verb == Verb::kWhatIf) {
     command.verb = Command::Verb::kReport;
   } else if (options.verb == Verb::kHistory) {
     command.verb = Command::Verb::kHistory;
@@ -90,6 +90,7 @@ Result<std::string> shown(const CtlOptions& options, const std::string& answer) 
       options.verb == kDrain || options.verb == kCancel || options.verb == kResize;
   if (is_sentence) return plain_line(answer) + "\n";
   if (options.verb == Verb::kReport) return report_shown(options, answer);
+  if (options.verb == Verb::kWhatIf) return whatif_shown(options, answer);
   if (options.verb == Verb::kHistory) return daemon_history_shown(options, answer);
   const auto status = rendezvous::decode_status(answer);
   if (!status) return status.error();
@@ -213,7 +214,8 @@ constexpr OwnVerb kOwnVerbs[] = {
     {Verb::kRas, show_ras},           {Verb::kTop, show_own_top},
     {Verb::kLogs, show_logs},         {Verb::kStacks, show_stacks},
     {Verb::kDebug, show_debug},       {Verb::kHealth, show_health},
-    {Verb::kReport, show_own_report}, {Verb::kHistory, show_own_history}};
+    {Verb::kReport, show_own_report}, {Verb::kHistory, show_own_history},
+    {Verb::kWhatIf, show_own_whatif}};
 
 Result<void> query_daemon(const CtlOptions& options, const Environment& environment) {
   const auto token = read_token(options, environment);
@@ -238,9 +240,10 @@ Result<void> query_daemon(const CtlOptions& options, const Environment& environm
 
 Result<void> carry_out(const CtlOptions& options, const Environment& environment) {
   if (options.queries_daemon && options.own_first) {
-    DDPRUN_ASSERT(options.verb == Verb::kReport);
-    const auto own = show_own_report(options);
-    if (own) return own;
+    const bool is_report = options.verb == Verb::kReport;
+    DDPRUN_ASSERT(is_report || options.verb == Verb::kWhatIf);
+    const auto own = is_report ? show_own_report(options) : show_own_whatif(options);
+    if (own || own.error().code != Errc::kNotFound) return own;
     const auto answered = query_daemon(options, environment);
     if (answered) return answered;
     return Failure{Errc::kNotFound, own.error().context + "; and " + answered.error().context};

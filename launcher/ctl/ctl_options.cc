@@ -58,6 +58,68 @@ Result<Milliseconds> parse_interval(std::string_view text) {
   return Milliseconds(static_cast<std::int64_t>(*seconds * 1000));
 }
 
+// "45s", "30m", "6h", "2d".
+Result<double> parse_time(std::string_view text) {
+  constexpr double kSecondsMax = 10.0 * 365 * 86'400;
+  const auto wrong = [] { return usage("give a time such as 45s, 30m, 6h or 2d, up to 3650d"); };
+  if (text.empty()) return wrong();
+  const char unit = text.back();
+  const double seconds = unit == 's'   ? 1
+                         : unit == 'm' ? 60
+                         : unit == 'h' ? 3'600
+                         : unit == 'd' ? 86'400
+                                       : 0;
+  const auto number = number_of(text.substr(0, text.size() - 1));
+  if (seconds == 0 || !number) return wrong();
+  const double time = *number * seconds;
+  return time > 0 && time <= kSecondsMax ? Result<double>(time) : wrong();
+}
+
+Result<double> parse_share(std::string_view text) {
+  const auto percent = number_of(text);
+  if (percent && *percent >= 0 && *percent <= 100) return *percent / 100;
+  return usage("give a percentage from 0 to 100");
+}
+
+// A list of what `parser` takes.
+template <class Parser>
+auto list_of(Parser parser) {
+  return [parser](std::string_view text) {
+    using Value = std::remove_cvref_t<decltype(*parser(text))>;
+    Result<std::vector<Value>> all = std::vector<Value>();
+    while (true) {
+      const std::size_t comma = std::min(text.find(','), text.size());
+      auto value = parser(text.substr(0, comma));
+      if (!value) return Result<std::vector<Value>>(value.error());
+      all->push_back(std::move(*value));
+      if (comma == text.size()) return all;
+      text.remove_prefix(comma + 1);
+    }
+  };
+}
+
+Result<NodeNumbers> parse_choice(std::string_view text) {
+  constexpr int kMost = 10'000;
+  const auto nodes = parse_nnodes(text);
+  if (nodes && nodes->max <= kMost) return NodeNumbers{nodes->min, nodes->max};
+  return usage("give N or MIN:MAX, or several with commas, from 1 to 10000");
+}
+
+Result<int> parse_spares(std::string_view text) {
+  const auto spares = parse_integer(text, 0, 1'000);
+  if (spares) return spares;
+  return usage("give numbers from 0 to 1000, such as 0,1,2");
+}
+
+// Minutes; nothing: the best.
+Result<std::optional<double>> parse_checkpoint(std::string_view text) {
+  if (text == "auto") return std::optional<double>();
+  const auto minutes = number_of(text);
+  constexpr double kMost = 100'000;
+  if (minutes && *minutes >= 0.001 && *minutes <= kMost) return std::optional(*minutes * 60);
+  return usage("give auto, or minutes such as 10 or 0.5, or several with commas");
+}
+
 Result<std::string> parse_handler(std::string_view text) {
   if (is_handler(std::string(text))) return std::string(text);
   return usage("it is no handler: give NAME or NAME?KEY=VALUE, as in a URL");
@@ -98,6 +160,12 @@ struct CtlVerb {
   OptionTable<CtlDraft> table;
 };
 
+// Where an option of `whatif` is stored.
+template <class Value>
+auto whatif(Value WhatIf::*member) {
+  return [member](CtlDraft& draft) -> Value& { return draft.what_if.*member; };
+}
+
 const std::vector<CtlVerb>& verbs() {
   using D = CtlDraft;
   using Row = OptionRow<D>;
@@ -105,6 +173,8 @@ const std::vector<CtlVerb>& verbs() {
   constexpr OptionTraits kNeeded = {.positional = true, .required = true};
   constexpr OptionTraits kNeededNumber = {.type = "INT", .positional = true, .required = true};
   constexpr OptionTraits kSeconds = {.type = "FLOAT"};
+  constexpr OptionTraits kPercent = {.type = "FLOAT"};
+  constexpr OptionTraits kTime = {.words = "10m 1h 6h 1d 30d", .type = "TIME"};
   constexpr std::string_view kFields = "As JSON; docs/operations.md has its fields";
   const Row this_run = {"run", &D::run_id, parse_run_id, "ID", "This run only"};
   const Row json = {"json", &D::json, kFields};
@@ -193,6 +263,32 @@ const std::vector<CtlVerb>& verbs() {
            kWord},
           json}}}},
       {kHealth, "health", "Whether the agents of runs on this machine answer", {{"", {this_run}}}},
+      {kWhatIf,
+       "whatif",
+       "A run with other spares, nodes or checkpoints",
+       {{"",
+         {{"run", &D::run_id, parse_run_id, "RUN",
+           "The run's id, or its number in the history [the last]", kWord},
+          {"from", &D::account_file, any_text, "FILE", "Read the run's report from this file"},
+          {"mtbf", whatif(&WhatIf::mtbf), parse_time, "TIME",
+           "Between failures of the whole run, such as 6h [as in the run]", kTime},
+          {"lost-nodes", whatif(&WhatIf::node_loss_share), parse_share, "PERCENT",
+           "Failures that take their node with them [as in the run]", kPercent},
+          {"repair", whatif(&WhatIf::repair), parse_time, "TIME",
+           "Until another node replaces a lost one [as in the run]", kTime},
+          {"spare-nodes", whatif(&WhatIf::spare_nodes), list_of(parse_spares), "N,...",
+           "Nodes in reserve, beyond those of the run"},
+          {"spares", whatif(&WhatIf::spares), list_of(parse_spares), "N,...",
+           "Workers in reserve on each node, as ddprun --spares"},
+          {"nodes", whatif(&WhatIf::nodes), list_of(parse_choice), "N|MIN:MAX,...",
+           "Numbers of nodes, as ddprun --nnodes"},
+          {"checkpoint", whatif(&WhatIf::intervals), list_of(parse_checkpoint), "auto|MINUTES,...",
+           "Minutes between checkpoints; auto: the best interval"},
+          {"checkpoint-cost", whatif(&WhatIf::checkpoint), parse_time, "TIME",
+           "For which a checkpoint stops training [as in the run]", kTime},
+          {"for", whatif(&WhatIf::length), parse_time, "TIME",
+           "Length of the run [as long as it was]", kTime},
+          {"json", &D::json, "As JSON; docs/whatif.md has its fields"}}}}},
   };
   return kVerbs;
 }
@@ -238,9 +334,15 @@ Result<CtlOutcome> resolved(CtlDraft options, const Environment& environment) {
   const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||
                                options.verb == kDebug || options.verb == kHealth ||
                                (options.verb == kHistory && options.given_endpoint.empty()) ||
+                               (options.verb == kWhatIf && !options.account_file.empty()) ||
                                (options.verb == kTop && endpoint_of(options, environment).empty());
+  if (!options.account_file.empty() && !options.run_id.empty()) {
+    return usage("--from FILE has the report of a run: give no RUN beside it");
+  }
   options.queries_daemon = !of_this_machine && options.verb != kRas;
-  options.own_first = options.verb == kReport && options.given_endpoint.empty();
+  const bool reads_account =
+      options.verb == kReport || (options.verb == kWhatIf && options.account_file.empty());
+  options.own_first = reads_account && options.given_endpoint.empty();
   if (options.verb == kRas) {
     if (const auto failure = resolve_ras(options)) return *failure;
   } else if (!of_this_machine) {

@@ -9,6 +9,7 @@
 
 #include "common/options/option.h"
 #include "launcher/options/options.h"
+#include "launcher/whatif/comparison.h"
 
 namespace ddprun::launcher {
 
@@ -27,6 +28,7 @@ struct CtlOptions {
     kDebug,    // PyTorch's debug handlers of a worker on this machine.
     kHistory,  // The last runs of this user on this machine, or of the daemon.
     kHealth,   // Whether the agents of the runs on this machine answer.
+    kWhatIf,   // What a run would have been with spares, other nodes, other checkpoints.
   };
   Verb verb = Verb::kStatus;
   std::string run_id;           // Empty: all.
@@ -44,8 +46,11 @@ struct CtlOptions {
   bool once = false;             // kTop.
   Milliseconds interval{2'000};  // kTop.
   bool queries_daemon = true;    // Else this machine's records of this user's runs.
-  bool own_first = false;        // kReport: a run of this machine's history, then the daemon.
-  std::string html_file;         // kReport: the page; empty: prints the account.
+  // kReport, kWhatIf: a run of this machine's history, then the daemon.
+  bool own_first = false;
+  std::string html_file;     // kReport: the page; empty: prints the account.
+  std::string account_file;  // kWhatIf: the account; empty: that of the run.
+  WhatIf what_if{};          // kWhatIf.
   Endpoint endpoint;
   std::optional<std::string> token_file;  // Absent: DDPRUN_TOKEN has the token.
   bool authenticated = true;
@@ -74,13 +79,14 @@ inline constexpr const char* kCtlHelp = R"(Examples
   ddprunctl logs job7 3 --follow              what rank 3 writes
   ddprunctl stacks job7 3                     where rank 3 is, if it is stuck
   ddprunctl debug job7 3 fr_trace_json        PyTorch's flight recorder of rank 3
+  ddprunctl whatif job7 --spare-nodes 0,1,2   what one and two spares would have saved
   ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl health                            0 if the agents here answer: for probes of pods
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
   source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
 
-history, logs, stacks, debug, health, report of a past run and, without an endpoint, top need no
-daemon and no token: they show the runs of this user on this machine.
+history, logs, stacks, debug, health, report and whatif of a past run and, without an endpoint, top
+need no daemon and no token: they show the runs of this user on this machine.
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
 The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the

@@ -1,18 +1,27 @@
 #include "launcher/ctl/ctl_query.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
 #include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cerrno>
 #include <ctime>
 #include <optional>
 #include <utility>
 
+#include "common/options/values.h"
+#include "common/system/descriptors.h"
 #include "common/system/standard_output.h"
 #include "common/system/user_file.h"
 #include "common/text/display.h"
+#include "launcher/ctl/whatif_text.h"
 #include "launcher/watch/history_text.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/terminal.h"
+#include "launcher/whatif/comparison.h"
 #include "rendezvous/net/connect.h"
 
 namespace ddprun::launcher {
@@ -201,18 +210,77 @@ Result<std::string> report_shown(const CtlOptions& options, const std::string& a
   return "the report is in " + options.html_file + "\n";
 }
 
+namespace {
+
+// A run of this machine with its account.
+Result<PastRun> reported_run(const std::string& word) {
+  auto run = named_run(word);
+  if (!run) return run.error();
+  if (!run->record.account.empty()) return run;
+  const std::string why =
+      run->state == RunState::kRunning
+          ? " is in progress: its daemon has its report (-e HOST:PORT)"
+          : " left no account here: runs of more than 64 ranks that took less than 10 s leave "
+            "none, and of several launchers only that of group rank 0 has it";
+  return Failure{Errc::kNotFound, "run '" + cell_text(run->record.run_id) + "'" + why};
+}
+
+// A report that a user has saved: of thousands of ranks it has some tens of megabytes.
+Result<std::string> account_in(const std::string& path) {
+  const std::string what = "--from " + quoted_value(path) + ": ";
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (!file) return errno_failure(what + "it cannot be opened");
+  std::string text;
+  std::array<char, 1 << 16> piece{};
+  while (true) {
+    const auto size = ::read(file.get(), piece.data(), piece.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return errno_failure(what + "it cannot be read");
+    if (size == 0) return text;
+    text.append(piece.data(), static_cast<std::size_t>(size));
+    if (text.size() > kAnswerBytesMax) {
+      return Failure{Errc::kFrameTooLarge, what + "it has more than 256 MB"};
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::string> whatif_shown(const CtlOptions& options, const std::string& account) {
+  auto facts = read_run_facts(account);
+  if (!facts) return facts.error();
+  const auto compared = compare(std::move(*facts), options.what_if);
+  if (!compared) return compared.error();
+  return options.json ? whatif_json(*compared) : whatif_text(*compared, output_style());
+}
+
+Result<void> show_own_whatif(const CtlOptions& options) {
+  std::string account;
+  if (options.account_file.empty()) {
+    auto run = reported_run(options.run_id);
+    if (!run) return run.error();
+    account = std::move(run->record.account);
+  } else {
+    auto read = account_in(options.account_file);
+    if (!read) return read.error();
+    account = std::move(*read);
+  }
+  const auto text = whatif_shown(options, account);
+  if (text) {
+    write_output(*text);
+    return {};
+  }
+  const bool is_usage = text.error().code == Errc::kBadOption;
+  const std::string whose = options.account_file.empty()
+                                ? "the report of run '" + cell_text(options.run_id) + "' "
+                                : "--from " + quoted_value(options.account_file) + " ";
+  return Failure{text.error().code, (is_usage ? "" : whose) + text.error().context};
+}
+
 Result<void> show_own_report(const CtlOptions& options) {
-  const auto run = named_run(options.run_id);
+  const auto run = reported_run(options.run_id);
   if (!run) return run.error();
   const RunRecord& record = run->record;
-  if (record.account.empty()) {
-    const std::string why =
-        run->state == RunState::kRunning
-            ? " is in progress: its daemon has its report (-e HOST:PORT)"
-            : " left no account here: runs of more than 64 ranks that took less than 10 s leave "
-              "none, and of several launchers only that of group rank 0 has it";
-    return Failure{Errc::kNotFound, "run '" + cell_text(record.run_id) + "'" + why};
-  }
   const auto text =
       report_shown(options, record.account,
                    {.command = record.command, .started_utc = utc_text(record.started)});

@@ -38,9 +38,13 @@ Result<void> show_own_history(const CtlOptions& options);
 // Writes the report of a run of that history. A failure has the reason why there is none.
 Result<void> show_own_report(const CtlOptions& options);
 
+// Prints what a run of that history, or of a file with its report, would have been.
+Result<void> show_own_whatif(const CtlOptions& options);
+
 // The same from a daemon's answer, as text to print.
 Result<std::string> daemon_history_shown(const CtlOptions& options, const std::string& answer);
 Result<std::string> report_shown(const CtlOptions& options, const std::string& account,
                                  const PageFacts& facts = {});
+Result<std::string> whatif_shown(const CtlOptions& options, const std::string& account);
 
 }  // namespace ddprun::launcher

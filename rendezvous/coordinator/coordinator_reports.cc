@@ -144,6 +144,8 @@ AccountHead Coordinator::account_head(const std::string& run_id, const Run& run,
                                       TimePoint now) const {
   const RunStatus status = run.status(now);
   AccountHead head{.run_id = run_id,
+                   .min_nodes = status.nnodes_min,
+                   .max_nodes = status.nnodes_max,
                    .max_restarts = status.max_restarts,
                    .restarts = status.restart_count,
                    .rounds = status.round + 1,

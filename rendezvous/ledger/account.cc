@@ -40,6 +40,7 @@ ordered_json run_json(const RunLedger& ledger, const AccountHead& head,
   for (const RoundStatus& round : ledger.rounds(now)) {
     world_size = std::max(world_size, static_cast<std::size_t>(std::max(round.world_size, 0)));
   }
+  const LedgerTotals totals = ledger.totals(now);
   return {{"id", head.run_id},
           {"wall_s", seconds(ledger.wall(now))},
           {"queued_s", 0},
@@ -48,6 +49,10 @@ ordered_json run_json(const RunLedger& ledger, const AccountHead& head,
           {"max_restarts", head.max_restarts},
           {"restarts", head.restarts},
           {"rounds", head.rounds},
+          {"min_nodes", head.min_nodes},
+          {"max_nodes", head.max_nodes},
+          {"changes", totals.changes},
+          {"steps_repeated", totals.repeated},
           {"steps", steps}};
 }
 

@@ -12,6 +12,7 @@ namespace ddprun::rendezvous {
 // What the account contains beside the ledger.
 struct AccountHead {
   std::string run_id;
+  int min_nodes = 0, max_nodes = 0;
   int max_restarts = 0;
   int restarts = 0;
   int rounds = 0;

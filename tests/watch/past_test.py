@@ -134,6 +134,27 @@ class OfThisMachine(WatchCase):
         self.assertEqual(json.loads(self.ctl("report", "1").stdout)["slots"], account["slots"])
         self.assertIn("ddprunctl report job7", self.ctl("history", "job7").stdout)
 
+    def test_what_a_past_run_would_have_been(self):
+        self.run_ddprun("--nproc-per-node", "2", "--rdzv-id", "job7", PLANTED, "steps=20", "forward=5")
+        said = self.ctl("whatif", "job7", "--mtbf", "6h", "--for", "3d", "--spare-nodes", "0,1", "--checkpoint", "auto").stdout
+        self.assertRegex(said, r"^run job7: 2 ranks on 1 node, .*, 0 failures, goodput [\d.]+ % \(by this model [\d.]+ %\)\n")
+        self.assertRegex(said, r"a failure each +6 h +given\n")
+        self.assertRegex(said, r"another node is there in +30 min +assumed: --repair sets it\n")
+        self.assertRegex(said, r"One spare node would save [^\n]+ of 7\d h")
+        self.assertRegex(said, r"The best interval of checkpoints is [^(]+ \(Young and Daly: ")
+        report = self.path("job7.json")
+        with open(report, "w", encoding="utf-8") as f:
+            f.write(self.ctl("report", "job7").stdout)
+        same = self.ctl("whatif", "--from", report, "--mtbf", "6h", "--for", "3d", "--spare-nodes", "0,1", "--checkpoint", "auto")
+        self.assertEqual(same.stdout, said)
+        found = json.loads(self.ctl("whatif", "--from", report, "--nodes", "2,1:4", "--json").stdout)
+        self.assertEqual((found["schema"], found["run"], len(found["answers"])), ("ddprun.whatif/1", "job7", 2))
+        self.assertEqual(found["facts"]["node_mtbf_s"]["source"], "assumed")
+        self.assertIn("keep their processes", self.ctl("whatif", "job7", "--spares", "1", code=2).stderr)
+        self.assertIn("is no account", self.ctl("whatif", "--from", __file__, code=1).stderr)
+        self.assertIn("cannot be opened", self.ctl("whatif", "--from", self.path("none"), code=1).stderr)
+        self.assertIn("no run 'job8'", self.ctl("whatif", "job8", code=1).stderr)
+
     def test_an_interrupted_run_of_several_nodes_has_one_too(self):
         page = self.path("page.html")
         job = self.start("--local-nodes", "2", "--nproc-per-node", "2", "--rdzv-id", "job8", "--report-html", page,

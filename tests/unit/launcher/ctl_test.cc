@@ -45,6 +45,49 @@ TEST_CASE("ddprunctl: verbs, their words and where the daemon is", "[ctl]") {
   CHECK(cancel.run_id == "x");
 }
 
+TEST_CASE("ddprunctl: the choices of whatif", "[ctl]") {
+  const CtlOptions all =
+      options({"whatif",   "job7",     "--mtbf",        "6h",          "--lost-nodes",      "25",
+               "--repair", "90s",      "--spare-nodes", "0,1,2",       "--spares",          "1",
+               "--nodes",  "64,16:64", "--checkpoint",  "auto,10,0.5", "--checkpoint-cost", "2.5s",
+               "--for",    "30d",      "--json"});
+  CHECK(all.verb == Verb::kWhatIf);
+  CHECK(all.run_id == "job7");
+  CHECK(all.json);
+  CHECK(all.own_first);
+  CHECK(all.what_if.mtbf == 6 * 3'600.0);
+  CHECK(all.what_if.node_loss_share == 0.25);
+  CHECK(all.what_if.repair == 90.0);
+  CHECK(all.what_if.spare_nodes == std::vector<int>{0, 1, 2});
+  CHECK(all.what_if.spares == std::vector<int>{1});
+  REQUIRE(all.what_if.nodes.size() == 2);
+  CHECK(all.what_if.nodes[1].min == 16);
+  CHECK(all.what_if.nodes[1].max == 64);
+  CHECK(all.what_if.intervals == std::vector<std::optional<double>>{std::nullopt, 600.0, 30.0});
+  CHECK(all.what_if.checkpoint == 2.5);
+  CHECK(all.what_if.length == 30 * 86'400.0);
+
+  const CtlOptions file = options({"whatif", "--from", "a.json"}, {{"DDPRUN_ENDPOINT", "head"}});
+  CHECK(file.account_file == "a.json");
+  CHECK(complaint({"whatif", "r", "--from", "a.json"}).find("give no RUN") != std::string::npos);
+  CHECK_FALSE(file.queries_daemon);
+  CHECK(complaint({"whatif", "r", "--mtbf", "6"}) ==
+        "--mtbf '6': give a time such as 45s, 30m, 6h or 2d, up to 3650d");
+  for (const char* wrong : {"h", "-1h", "0s", "4000d", "1e9d", "infh", "nans", "6 h", "6hh"}) {
+    INFO(wrong);
+    CHECK(complaint({"whatif", "r", "--mtbf", wrong}).find("give a time") != std::string::npos);
+  }
+  for (const char* wrong : {"101", "-1", "x"}) {
+    CHECK(complaint({"whatif", "r", "--lost-nodes", wrong}).find("percentage") !=
+          std::string::npos);
+  }
+  CHECK(complaint({"whatif", "r", "--checkpoint", "10,,5"}).find("give auto, or minutes") !=
+        std::string::npos);
+  CHECK(complaint({"whatif", "r", "--spares", "0,x"}).find("such as 0,1,2") != std::string::npos);
+  CHECK(complaint({"whatif", "r", "--nodes", "4:2"}).find("MIN:MAX") != std::string::npos);
+  CHECK(complaint({"whatif", "r", "--nodes", "20000"}).find("10000") != std::string::npos);
+}
+
 TEST_CASE("ddprunctl: what this machine knows needs no token and no daemon", "[ctl]") {
   CHECK(options({"history"}, {}).verb == Verb::kHistory);
   CHECK_FALSE(options({"history", "job7", "--json"}, {}).queries_daemon);
