@@ -133,12 +133,17 @@ Findings judge_memory(const Facts& facts, const Need& need) {
   Findings findings{{.value = bytes_text(*left) + " left"}};
   Finding& finding = findings.front();
   if (limited) finding.note = "a cgroup's limit";
-  if (*left < kMemoryEnough * need.workers) {
-    finding.status = *left < kMemoryLeast * need.workers ? Status::kFail : Status::kWarn;
-    finding.note = std::to_string(need.workers) + " workers with PyTorch need about " +
-                   bytes_text(kMemoryEnough * need.workers) +
-                   (limited ? "; a cgroup's limit (docker run --memory)" : "");
-    finding.cure = fewer_workers(static_cast<double>(*left / kMemoryEnough));
+  const std::int64_t least = kMemoryLeast * need.workers + need.memory_folder;
+  const std::int64_t enough = kMemoryEnough * need.workers + need.memory_folder;
+  if (*left < enough) {
+    finding.status = *left < least ? Status::kFail : Status::kWarn;
+    finding.note = std::to_string(need.workers) + " workers with PyTorch" +
+                   (need.memory_folder > 0 ? " and the memory folder" : "") + " need about " +
+                   bytes_text(enough) + (limited ? "; a cgroup's limit (docker run --memory)" : "");
+    const bool fits = need.memory_folder == 0 || *left > need.memory_folder + kMemoryEnough;
+    finding.cure =
+        fits ? fewer_workers(static_cast<double>((*left - need.memory_folder) / kMemoryEnough))
+             : "a smaller --memory-folder";
   }
   if (const auto errors = facts.get_or(fact::kMemoryErrors, std::int64_t{0}); errors > 0) {
     findings.push_back({.name = "memory errors",

@@ -69,7 +69,9 @@ class FarEnd {
 
  private:
   Facts all_facts() const {
-    Facts facts = doctor::gather_facts_of_node(doctor::Depth::kFull, {.program = options_.program});
+    Facts facts = doctor::gather_facts_of_node(
+        doctor::Depth::kFull,
+        {.program = options_.program, .memory_at = options_.memory_folder.at});
     facts.set(kWorkers, std::int64_t{workers_of(options_.workers, facts)});
     return facts;
   }
@@ -122,11 +124,13 @@ int failed(const Failure& failure) {
 doctor::HealthReport check_here(const DoctorOptions& options) {
   doctor::NodeFacts node;
   const std::uint16_t port = options.port.value_or(kEndpointPort);
-  node.facts = doctor::gather_facts_of_node(doctor::Depth::kFull,
-                                            {.program = options.program, .port = port});
+  node.facts = doctor::gather_facts_of_node(
+      doctor::Depth::kFull,
+      {.program = options.program, .port = port, .memory_at = options.memory_folder.at});
   node.host = node.facts.get_or(fact::kHost, std::string("here"));
   const doctor::Need need{.workers = workers_of(options.workers, node.facts),
-                          .program = options.program};
+                          .program = options.program,
+                          .memory_folder = static_cast<std::int64_t>(options.memory_folder.bytes)};
   return doctor::report_of_node(node, need);
 }
 

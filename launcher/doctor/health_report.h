@@ -44,9 +44,10 @@ struct Finding {
 
 // What a run needs on each node.
 struct Need {
-  int workers = 1;           // Per node.
-  bool several = false;      // There are other nodes.
-  std::string program = {};  // The program that will be started; empty: none was given.
+  int workers = 1;                 // Per node.
+  bool several = false;            // There are other nodes.
+  std::string program = {};        // The program that will be started; empty: none was given.
+  std::int64_t memory_folder = 0;  // Its bytes per node; 0: the run has none.
 };
 
 struct Cell {

@@ -183,7 +183,9 @@ Result<doctor::HealthReport> Visit::run() {
   for (const auto& check : checks_) compare_clock(*check);
   measure_links();
   hang_up();
-  doctor::Need need{.several = checks_.size() > 1, .program = options_.program};
+  doctor::Need need{.several = checks_.size() > 1,
+                    .program = options_.program,
+                    .memory_folder = static_cast<std::int64_t>(options_.memory_folder.bytes)};
   for (const auto& check : checks_) need.workers = std::max(need.workers, check->workers());
   std::vector<doctor::NodeFacts> nodes;
   for (const auto& check : checks_) nodes.push_back(check->take());

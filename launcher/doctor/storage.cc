@@ -1,7 +1,10 @@
-// Shared memory and the temporary folder: how much room they have, and whether they can be written.
+// Shared memory, the place of the memory folder and the temporary folder: how much room they have,
+// and whether they can be written.
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +24,10 @@ namespace fact {
 constexpr Whole kShmFree{"shm_free_bytes"};
 constexpr Whole kShmSize{"shm_bytes"};
 constexpr Text kShmError{"shm_error"};  // Why nothing can be written there.
+constexpr Text kMemoryAt{"memory_at"};  // Where the memory folder would be.
+constexpr Whole kMemoryFree{"memory_at_free_bytes"};
+constexpr Whole kMemoryOnDisk{"memory_at_on_disk"};  // 0 or 1.
+constexpr Text kMemoryError{"memory_at_error"};
 constexpr Text kTmp{"tmp"};
 constexpr Whole kTmpFree{"tmp_free_bytes"};
 constexpr Whole kTmpInodes{"tmp_free_inodes"};
@@ -47,7 +54,21 @@ std::int64_t bytes(unsigned long blocks, const struct statvfs& room) {
   return static_cast<std::int64_t>(blocks) * static_cast<std::int64_t>(room.f_frsize);
 }
 
-void gather_storage(const ProbeRequest&, Facts& facts) {
+void gather_memory_folder(const std::string& at, Facts& facts) {
+  facts.set(fact::kMemoryAt, at);
+  struct statvfs room {};
+  if (::statvfs(at.c_str(), &room) == 0) facts.set(fact::kMemoryFree, bytes(room.f_bavail, room));
+  struct statfs kind {};
+  const bool is_known = ::statfs(at.c_str(), &kind) == 0;
+  const bool in_memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC;
+  if (is_known) facts.set(fact::kMemoryOnDisk, std::int64_t{!in_memory});
+  if (const std::string why = why_not_writable(at); !why.empty()) {
+    facts.set(fact::kMemoryError, why);
+  }
+}
+
+void gather_storage(const ProbeRequest& request, Facts& facts) {
+  gather_memory_folder(request.memory_at.empty() ? "/dev/shm" : request.memory_at, facts);
   struct statvfs room {};
   if (::statvfs("/dev/shm", &room) == 0) {
     facts.set(fact::kShmSize, bytes(room.f_blocks, room));
@@ -101,6 +122,40 @@ Findings judge_shared_memory(const Facts& facts, const Need& need) {
   return {finding};
 }
 
+constexpr const char* kOtherPlace =
+    "docker run --shm-size=SIZE; on Kubernetes an emptyDir with medium: Memory at /dev/shm; or "
+    "another tmpfs: --memory-folder SIZE,at=FOLDER";
+
+Findings judge_memory_folder(const Facts& facts, const Need& need) {
+  if (need.memory_folder == 0) {
+    return {{.status = Status::kSkipped,
+             .value = "none asked for",
+             .note = "ddprun doctor --memory-folder SIZE checks its place"}};
+  }
+  const std::string at = facts.text(fact::kMemoryAt);
+  const auto free = facts.get(fact::kMemoryFree);
+  if (at.empty()) return not_measured();
+  const std::string error = facts.text(fact::kMemoryError);
+  Finding finding{.value = at};
+  if (!error.empty() || !free) {
+    finding.status = Status::kFail;
+    finding.note = error.empty() ? "it is not there" : error;
+    finding.cure = kOtherPlace;
+    return {finding};
+  }
+  finding.value += ", " + bytes_text(*free) + " free";
+  if (*free < need.memory_folder) {
+    finding.status = Status::kFail;
+    finding.note = "a folder of " + bytes_text(need.memory_folder) + " does not fit there";
+    finding.cure = kOtherPlace;
+  } else if (facts.get_or(fact::kMemoryOnDisk, std::int64_t{0}) != 0) {
+    finding.status = Status::kWarn;
+    finding.note = "that is not in memory: its files are on a disk";
+    finding.cure = "--memory-folder SIZE,at=FOLDER of a tmpfs";
+  }
+  return {finding};
+}
+
 Findings judge_temporary_folder(const Facts& facts, const Need&) {
   const auto folder = facts.get(fact::kTmp);
   if (!folder) return not_measured();
@@ -134,7 +189,9 @@ Findings judge_temporary_folder(const Facts& facts, const Need&) {
 
 Subject storage_subject() {
   return {.probe = Probe{"storage", 5s, /*fast=*/true, /*alone=*/false, gather_storage},
-          .checks = {{"/dev/shm", judge_shared_memory}, {"TMPDIR", judge_temporary_folder}}};
+          .checks = {{"/dev/shm", judge_shared_memory},
+                     {"memory folder", judge_memory_folder},
+                     {"TMPDIR", judge_temporary_folder}}};
 }
 
 }  // namespace ddprun::doctor

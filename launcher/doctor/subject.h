@@ -28,6 +28,8 @@ using Rows = std::vector<Row>;
 struct ProbeRequest {
   std::string program = {};  // Its file and its libraries are examined; empty: no program.
   std::uint16_t port = 0;    // Checked to be free; 0: no port.
+  // Where the memory folder is to be made; empty: /dev/shm.
+  std::string memory_at = {};
 };
 
 struct Probe {

@@ -1,5 +1,6 @@
 #include "launcher/options/doctor_options.h"
 
+#include "common/options/command_line.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_values.h"
 
@@ -33,6 +34,8 @@ const OptionTable<DoctorOptions>& doctor_table() {
          "N",
          "Workers on each node: N, auto, gpu or cpu [auto]",
          {.words = "auto gpu cpu"}},
+        {"memory-folder", &O::memory_folder, parse_memory_folder, "SIZE[,at=FOLDER]",
+         "Check that a run with this --memory-folder has the memory"},
         {"port", store_port, parse_port, "PORT",
          "Port where the nodes meet [29400; a random one with --hosts]"},
         {"color",
@@ -78,6 +81,10 @@ Result<DoctorOutcome> parse_doctor(int argc, const char* const* argv) {
 std::vector<std::string> far_end_argv(const DoctorOptions& options) {
   std::vector<std::string> argv = {"ddprun", std::string(kDoctorCommand), "--far-end",
                                    "--nproc-per-node", to_string(options.workers)};
+  if (const MemoryFolder& memory = options.memory_folder; memory.bytes > 0) {
+    const std::string at = memory.at.empty() ? "" : ",at=" + memory.at;
+    argv.insert(argv.end(), {"--memory-folder", std::to_string(memory.bytes >> 10) + "K" + at});
+  }
   if (!options.program.empty()) argv.insert(argv.end(), {"--", options.program});
   return argv;
 }

@@ -24,6 +24,7 @@ struct DoctorOptions {
   WorkerCount workers{.kind = WorkerCount::Kind::kAuto};
   std::optional<std::uint16_t> port;  // The port for the meeting; absent: chosen as in a run.
   std::string program;                // Empty: none.
+  MemoryFolder memory_folder;         // Of 0 bytes: none.
   Colour colour = Colour::kAuto;
   bool ascii = false;
   bool json = false;

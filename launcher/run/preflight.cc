@@ -13,12 +13,15 @@ namespace {
 // The program is compared between nodes only, and the port has been opened, or is another node's.
 doctor::HealthReport examine(doctor::Depth depth, const LaunchPlan& plan) {
   doctor::NodeFacts node{.host = plan.host_name};
-  node.facts = doctor::gather_facts_of_node(depth, {});
+  const MemoryFolder memory = plan.options.memory_folder.value_or(MemoryFolder());
+  node.facts = doctor::gather_facts_of_node(depth, {.memory_at = memory.at});
   node.facts.set(doctor::fact::kPort, std::int64_t{0});
   const bool several =
       plan.plan.mode != RendezvousPlan::Mode::kStandalone && plan.plan.others_may_come;
-  return doctor::report_of_node(
-      node, {.workers = plan.local_world_size * plan.plan.local_nodes, .several = several});
+  return doctor::report_of_node(node, {.workers = plan.local_world_size * plan.plan.local_nodes,
+                                       .several = several,
+                                       .memory_folder = static_cast<std::int64_t>(memory.bytes) *
+                                                        std::int64_t{plan.plan.local_nodes}});
 }
 
 }  // namespace

@@ -112,6 +112,14 @@ class OneMachine(Doctor):
         self.ill("mount -t tmpfs -o size=4m none /dev/shm", "/dev/shm", "fail", "remount")
         self.ill("mount -t tmpfs -o size=64m none /dev/shm", "/dev/shm", "warn", "remount")
 
+    def test_a_memory_folder_without_room(self):
+        report, _ = self.doctor("mount -t tmpfs -o size=64m none /dev/shm", "--memory-folder", "128M")
+        found = self.check(report, "memory folder")
+        self.assertEqual(found["status"], "fail", report)
+        self.assertIn("--shm-size", found["cure"])
+        report, _ = self.doctor("mount -t tmpfs -o size=512m none /dev/shm", "--memory-folder", "128M")
+        self.assertEqual(self.check(report, "memory folder")["status"], "ok", report)
+
     def test_shared_memory_that_cannot_be_written(self):
         self.ill("mount -t tmpfs -o ro none /dev/shm", "/dev/shm", "fail", "mount")
 

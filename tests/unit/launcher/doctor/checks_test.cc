@@ -115,6 +115,62 @@ TEST_CASE("Doctor: each defect of the machine is found under its name", "[doctor
   for (const Defect& defect : kDefects) expect(defect);
 }
 
+TEST_CASE("Doctor: a memory folder needs its place and the memory", "[doctor]") {
+  using enum Status;
+  constexpr std::int64_t kGiga = 1'000'000'000;
+  Facts facts = healthy();
+  Need need = kNeed;
+  need.memory_folder = 4 * kGiga;
+  const auto bad = [&] {
+    std::vector<Finding> found;
+    for (const Row& row : report_of_node({"node1", facts}, need).rows) {
+      if (row.finding.status > kSkipped) found.push_back(row.finding);
+    }
+    return found;
+  };
+  facts.set(Text{"memory_at"}, std::string("/dev/shm"));
+  facts.set(Whole{"memory_at_free_bytes"}, std::int64_t{8 * kGiga});
+  facts.set(Whole{"memory_at_on_disk"}, std::int64_t{0});
+  facts.set(Whole{"memory_left_bytes"}, std::int64_t{64 * kGiga});
+  CHECK(bad().empty());
+
+  SECTION("a container's /dev/shm is too small, and the way out is named") {
+    facts.set(Whole{"memory_at_free_bytes"}, std::int64_t{67'108'864});
+    REQUIRE(bad().size() == 1);
+    const Finding found = bad()[0];
+    CHECK(found.name == "memory folder");
+    CHECK(found.status == kFail);
+    CHECK(found.cure.find("--shm-size") != std::string::npos);
+    CHECK(found.cure.find("medium: Memory") != std::string::npos);
+    CHECK(found.cure.find("at=FOLDER") != std::string::npos);
+  }
+  SECTION("the place cannot be written") {
+    facts.set(Text{"memory_at_error"}, std::string("Permission denied"));
+    REQUIRE(bad().size() == 1);
+    CHECK(bad()[0].note == "Permission denied");
+  }
+  SECTION("the place is on a disk") {
+    facts.set(Whole{"memory_at_on_disk"}, std::int64_t{1});
+    REQUIRE(bad().size() == 1);
+    CHECK(bad()[0].status == kWarn);
+  }
+  SECTION("the machine has less memory than folder and workers need") {
+    facts.set(Whole{"memory_left_bytes"}, std::int64_t{6 * kGiga});
+    REQUIRE(bad().size() == 1);
+    CHECK(bad()[0].name == "memory");
+    CHECK(bad()[0].status == kWarn);
+    CHECK(bad()[0].cure == "--nproc-per-node 3");
+    facts.set(Whole{"memory_left_bytes"}, std::int64_t{3 * kGiga});
+    CHECK(bad()[0].status == kFail);
+    CHECK(bad()[0].cure == "a smaller --memory-folder");
+  }
+  SECTION("without one its place does not matter") {
+    need.memory_folder = 0;
+    facts.set(Text{"memory_at_error"}, std::string("Permission denied"));
+    CHECK(bad().empty());
+  }
+}
+
 TEST_CASE("Doctor: each defect of a GPU names the GPU", "[doctor]") {
   using enum Status;
   const Defect kDefects[] = {
