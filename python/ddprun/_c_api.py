@@ -313,6 +313,19 @@ class CheckpointPiece(Structure):
     )
 
 
+class CheckpointPlace(Structure):
+    """``ddprun_checkpoint_place``."""
+
+    _fields_ = (
+        ("size", c_size_t),
+        ("folder", c_char_p),
+        ("copies", c_char_p),
+        ("within", c_char_p),
+        ("shared", c_int32),
+        ("reserved", c_int32),
+    )
+
+
 class Call(Structure):
     """``ddprun_call``."""
 
@@ -557,6 +570,16 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "step_vote": (c_int32, [c_void_p, POINTER(c_int32)]),
     "step_voted": (c_int32, [c_void_p, c_int]),
+    "has_memory_folder": (c_int32, []),
+    "checkpoint_in_memory": (c_int32, [c_char_p, POINTER(CheckpointPlace)]),
+    "checkpoint_writer_create_at": (
+        c_int32,
+        [c_void_p, POINTER(CheckpointPlace), c_int, POINTER(c_void_p)],
+    ),
+    "checkpoint_latest_of": (
+        c_int32,
+        [c_void_p, POINTER(CheckpointPlace), c_size_t, POINTER(c_char_p)],
+    ),
     "checkpoint_writer_create": (c_int32, [c_void_p, c_char_p, c_int, POINTER(c_void_p)]),
     "checkpoint_writer_destroy": (None, [c_void_p]),
     "checkpoint_save_async": (c_int32, [c_void_p, c_int64, POINTER(CheckpointPiece), c_size_t]),
@@ -627,6 +650,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "timer_use_stream": (c_int32, [c_void_p, c_int32, c_void_p]),
     "timer_enter": (c_int32, [c_void_p, c_int32]),
     "timer_end_step": (c_int32, [c_void_p, c_size_t]),
+    "timer_checkpoint": (c_int32, [c_void_p, c_int64]),
+    "timer_saved": (c_int32, [c_void_p, c_int64]),
     "timer_destroy": (None, [c_void_p]),
     "ddp_create": (
         c_int32,

@@ -16,6 +16,17 @@ struct ddprun_checkpoint {
 namespace {
 
 static_assert(kGrows<ddprun_checkpoint_piece>);
+static_assert(kGrows<ddprun_checkpoint_place>);
+
+CheckpointPlace place_of(const ddprun_checkpoint_place* places, std::size_t i) {
+  require_argument(places, "the pointer to a place is null");
+  const ddprun_checkpoint_place p = struct_of(places, i);
+  require_argument(p.folder, "the folder of a place is null");
+  return {.folder = p.folder,
+          .shared = p.shared != 0,
+          .copies = p.copies ? p.copies : "",
+          .within = p.within ? p.within : ""};
+}
 
 std::vector<CheckpointPiece> pieces_of(const ddprun_checkpoint_piece* pieces, std::size_t count) {
   std::vector<CheckpointPiece> result;
@@ -38,6 +49,44 @@ ddprun_status ddprun_checkpoint_writer_create(ddprun_group* group, const char* f
     require_argument(group && folder && writer, "a pointer is null");
     *writer = nullptr;
     *writer = new ddprun_checkpoint_writer{{group->group, folder, {.keep = keep}}};
+  });
+}
+
+int32_t ddprun_has_memory_folder(void) { return has_memory_folder() ? 1 : 0; }
+
+ddprun_status ddprun_checkpoint_in_memory(const char* name, ddprun_checkpoint_place* place) {
+  return guarded([&] {
+    thread_local CheckpointPlace kept;
+    require_argument(place, "the pointer to the place is null");
+    kept = name ? in_memory(name) : in_memory();
+    fill(place, {sizeof *place, kept.folder.c_str(), kept.copies.c_str(), kept.within.c_str(),
+                 kept.shared ? 1 : 0, 0});
+  });
+}
+
+ddprun_status ddprun_checkpoint_writer_create_at(ddprun_group* group,
+                                                 const ddprun_checkpoint_place* place, int keep,
+                                                 ddprun_checkpoint_writer** writer) {
+  return guarded([&] {
+    require_argument(group && writer, "a pointer is null");
+    *writer = nullptr;
+    *writer = new ddprun_checkpoint_writer{{group->group, place_of(place, 0), {.keep = keep}}};
+  });
+}
+
+ddprun_status ddprun_checkpoint_latest_of(ddprun_group* group,
+                                          const ddprun_checkpoint_place* places, size_t count,
+                                          const char** path) {
+  return guarded([&] {
+    thread_local std::string kept;
+    require_argument(group && path, "a pointer is null");
+    *path = nullptr;
+    std::vector<CheckpointPlace> all;
+    for (std::size_t i = 0; i < count; ++i) all.push_back(place_of(places, i));
+    const auto found = latest_checkpoint(group->group, all);
+    if (!found) return;
+    kept = *found;
+    *path = kept.c_str();
   });
 }
 

@@ -130,6 +130,20 @@ ddprun_status ddprun_timer_end_step(ddprun_timer* timer, size_t bytes) {
   return guarded([&] { live(timer).steps.end_step(bytes); });
 }
 
+ddprun_status ddprun_timer_checkpoint(ddprun_timer* timer, int64_t stall_ns) {
+  return guarded([&] {
+    require_argument(stall_ns >= 0, "the time is less than 0");
+    live(timer).steps.stood_still(std::chrono::nanoseconds(stall_ns));
+  });
+}
+
+ddprun_status ddprun_timer_saved(ddprun_timer* timer, int64_t ago_ns) {
+  return guarded([&] {
+    require_argument(ago_ns >= 0, "the time is less than 0");
+    live(timer).steps.saved(Clock::now() - std::chrono::nanoseconds(ago_ns));
+  });
+}
+
 void ddprun_timer_destroy(ddprun_timer* timer) { delete timer; }
 
 }  // extern "C"

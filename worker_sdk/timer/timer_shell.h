@@ -116,6 +116,10 @@ class ForeignSteps {
   // `bytes`: of gradients that the ranks have exchanged.
   void end_step(std::size_t bytes);
 
+  // Of a checkpoint; see Progress. From any thread.
+  void stood_still(Clock::duration took) { progress_->stood_still(took); }
+  void saved(Clock::time_point then) { progress_->saved(then); }
+
  private:
   void notify_agent(Phase phase);
 

@@ -302,6 +302,74 @@ static void spawn(void) {
   CHECK(ddprun_spawn(n, NULL, NULL, 0, NULL) == DDPRUN_BAD_ARGUMENT);
 }
 
+static void foreign_steps(void) {
+  ddprun_timer* steps = NULL;
+  CHECK(ddprun_timer_create(&steps) == DDPRUN_OK);
+  CHECK(ddprun_timer_checkpoint(steps, 1000) == DDPRUN_OK);
+  CHECK(ddprun_timer_saved(steps, 0) == DDPRUN_OK);
+  CHECK(ddprun_timer_checkpoint(steps, -1) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_timer_saved(steps, -1) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_timer_saved(NULL, 0) == DDPRUN_BAD_ARGUMENT);
+  ddprun_timer_destroy(steps);
+}
+
+/* The ranks share a folder that is played to be that of the run. */
+static void memory_places(ddprun_group* group) {
+  const int n = ddprun_world_size(group), rank = ddprun_rank(group);
+  char folder[64] = "/tmp/ddprun_c_XXXXXX";
+  if (rank == 0) CHECK(mkdtemp(folder) != NULL);
+  const ddprun_buffer name = DDPRUN_BUFFER(folder, sizeof folder, DDPRUN_U8);
+  CHECK(ddprun_broadcast(group, &name, 0, 0) == DDPRUN_OK);
+  unsetenv("DDPRUN_MEMORY");
+  ddprun_checkpoint_place places[2] = {{.size = sizeof places[0]}, {.size = sizeof places[0]}};
+  CHECK(ddprun_has_memory_folder() == 0);
+  CHECK(ddprun_checkpoint_in_memory(NULL, &places[0]) == DDPRUN_BAD_ENVIRONMENT);
+  setenv("DDPRUN_MEMORY", folder, 1);
+  CHECK(ddprun_has_memory_folder() == 1);
+  CHECK(ddprun_checkpoint_in_memory("mine", &places[0]) == DDPRUN_OK);
+  CHECK(strncmp(places[0].folder, folder, strlen(folder)) == 0 && places[0].shared == 0);
+  CHECK(strcmp(places[0].folder + strlen(folder), "/mine") == 0);
+  CHECK(ddprun_checkpoint_in_memory(NULL, NULL) == DDPRUN_BAD_ARGUMENT);
+  char disk[96];
+  snprintf(disk, sizeof disk, "%s/disk", folder);
+  places[1].folder = disk;
+  places[1].shared = 1;
+
+  const char* path = "";
+  CHECK(ddprun_checkpoint_latest_of(group, places, 2, &path) == DDPRUN_OK && path == NULL);
+  int16_t value = (int16_t)(5 + rank);
+  const ddprun_checkpoint_piece piece = {.size = sizeof piece,
+                                         .name = "value",
+                                         .data = &value,
+                                         .count = 1,
+                                         .offset = (size_t)rank,
+                                         .total = (size_t)n,
+                                         .type = DDPRUN_I16};
+  for (int i = 1; i >= 0; --i) { /* The disk has step 3, memory step 4. */
+    ddprun_checkpoint_writer* writer = NULL;
+    CHECK(ddprun_checkpoint_writer_create_at(group, &places[i], 0, &writer) == DDPRUN_OK);
+    CHECK(ddprun_checkpoint_save_async(writer, 4 - i, &piece, 1) == DDPRUN_OK);
+    CHECK(ddprun_checkpoint_wait(writer) == DDPRUN_OK);
+    ddprun_checkpoint_writer_destroy(writer);
+  }
+  CHECK(ddprun_checkpoint_latest_of(group, places, 2, &path) == DDPRUN_OK && path != NULL);
+  ddprun_checkpoint* checkpoint = NULL;
+  CHECK(ddprun_checkpoint_open(path, &checkpoint) == DDPRUN_OK);
+  CHECK(ddprun_checkpoint_step(checkpoint) == 4);
+  int16_t last = -1;
+  const ddprun_buffer out = DDPRUN_BUFFER(&last, 1, DDPRUN_I16);
+  CHECK(ddprun_checkpoint_read(checkpoint, "value", &out, (size_t)n - 1) == DDPRUN_OK);
+  CHECK(last == 5 + n - 1);
+  ddprun_checkpoint_destroy(checkpoint);
+  places[0].folder = NULL;
+  CHECK(ddprun_checkpoint_latest_of(group, places, 2, &path) == DDPRUN_BAD_ARGUMENT && !path);
+  CHECK(ddprun_barrier(group, 0) == DDPRUN_OK);
+  unsetenv("DDPRUN_MEMORY");
+  char command[128];
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  if (rank == 0) CHECK(system(command) == 0);
+}
+
 int main(void) {
   spawn();
   ddprun_group* group = NULL;
@@ -310,6 +378,8 @@ int main(void) {
   objects(group);
   metrics(group);
   checkpoints(group);
+  memory_places(group);
+  foreign_steps();
   timer(group);
   batches();
   sums(group);

@@ -25,6 +25,33 @@ typedef struct {
   int32_t reserved; /* 0. */
 } ddprun_checkpoint_piece;
 
+/* Where checkpoints are. Texts are copied by the functions that take one. */
+typedef struct {
+  size_t size;
+  const char* folder;
+  const char* copies; /* If not shared: of other hosts' files; NULL: there is none. */
+  const char* within; /* Of that, below each host's folder. */
+  int32_t shared;     /* 1: all hosts see the same folder; 0: each has one of that name. */
+  int32_t reserved;   /* 0. */
+} ddprun_checkpoint_place;
+
+/* 1: the run has a memory folder (ddprun --memory-folder SIZE). */
+int32_t ddprun_has_memory_folder(void);
+/* Fills *place, whose size the caller has set, with the place `name` (NULL: "checkpoints") in this
+   host's memory folder; its texts are valid until this thread's next call of it.
+   DDPRUN_BAD_ENVIRONMENT: the run has none. */
+ddprun_status ddprun_checkpoint_in_memory(const char* name, ddprun_checkpoint_place* place);
+/* As ddprun_checkpoint_writer_create(). `keep` is 2 if it is 0 and the place is not shared. */
+ddprun_status ddprun_checkpoint_writer_create_at(ddprun_group* group,
+                                                 const ddprun_checkpoint_place* place, int keep,
+                                                 ddprun_checkpoint_writer** writer);
+/* *path is that of the complete checkpoint of the highest step in any of `count` places, of equal
+   ones in the first, or NULL; valid until this thread's next call of it. Collective: what this host
+   lacks of it is fetched from others. */
+ddprun_status ddprun_checkpoint_latest_of(ddprun_group* group,
+                                          const ddprun_checkpoint_place* places, size_t count,
+                                          const char** path);
+
 /* `keep`: how many complete checkpoints stay in the folder; 0: all. */
 ddprun_status ddprun_checkpoint_writer_create(ddprun_group* group, const char* folder, int keep,
                                               ddprun_checkpoint_writer** writer);

@@ -41,6 +41,12 @@ ddprun_status ddprun_timer_use_stream(ddprun_timer* timer, int32_t device, void*
 ddprun_status ddprun_timer_enter(ddprun_timer* timer, ddprun_phase phase);
 /* `bytes`: of gradients, which the ranks have exchanged in this step. */
 ddprun_status ddprun_timer_end_step(ddprun_timer* timer, size_t bytes);
+/* For the ledger: training stood still for `stall_ns`, for a checkpoint. */
+ddprun_status ddprun_timer_checkpoint(ddprun_timer* timer, int64_t stall_ns);
+/* For the ledger: what this rank had computed `ago_ns` before this call is safe from now on, so no
+   failure undoes it. This and ddprun_timer_checkpoint() may be called from any thread, also while
+   another one is in a call of the timer. */
+ddprun_status ddprun_timer_saved(ddprun_timer* timer, int64_t ago_ns);
 /* Writes the summary of the process for `ddprun --report`; takes a few seconds at most. */
 void ddprun_timer_destroy(ddprun_timer* timer);
 
