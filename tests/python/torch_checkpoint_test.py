@@ -218,6 +218,30 @@ class Examples(torch_case.TorchCase):
         self.assertRegex(whole, "step 100  loss")
         self.assertEqual(killed, whole)
 
+    def test_the_ledger_counts_what_was_saved(self):
+        """A death in the middle undoes what came after the last save, not all steps of the round."""
+        path = self.example("""
+            import time
+            import train_memory
+            batch_of = train_memory.batch_of
+            def dying(step, rank):
+                time.sleep(0.02)
+                die(step == 57 and rank == 1)
+                return batch_of(step, rank)
+            train_memory.batch_of = dying
+            train_memory.main()
+        """)
+        memory = self.path("memory")
+        os.mkdir(memory)
+        done = self.launched([ddprun_case.DDPRUN, "--nproc-per-node", "2", "--max-restarts", "1", "--report", path, "--steps",
+                              "70"], DDPRUN_MEMORY=memory, DIES="1", GLOO_SOCKET_IFNAME="lo")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("restored step 50", done.stderr)
+        shares = {name: float(share) for name, share in re.findall(r"(?m)^  ([a-z][a-z -]*?) +([\d.]+) % ", done.stdout)}
+        self.assertIn("checkpoint", shares, done.stdout)
+        kept = sum(shares.get(name, 0) for name in ("outside", "forward", "backward", "transfer", "waiting", "steps"))
+        self.assertGreater(kept, 2 * shares.get("lost work", 0), done.stdout)
+
     def test_what_the_page_shows(self):
         """docs/memory.md: each block of Python, after what it takes as given."""
         with open(os.path.join(torch_case.HERE, "../../docs/memory.md"), encoding="utf-8") as page:

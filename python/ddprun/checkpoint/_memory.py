@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Union
 
 from .._errors import BadArgument, BadEnvironment, Corrupt
+from . import _ledger
 from ._pieces import Piece, Slot, aligned, sync_folder
 from ._ranks import Ranks, ranks_of
 from ._state import Flat, Plan, Stored, flatten, restore
@@ -292,9 +293,11 @@ class Memory:
         if saved:
             self.stall = self._called - began
             self._stalls.append(self.stall)
+            _ledger.stood_still(self.stall)
         return saved
 
     def _save(self, state: Mapping[str, Any], step: int) -> bool:
+        began = time.monotonic()
         if not isinstance(step, int) or step < 0:
             raise BadArgument(f"step must be a whole number from 0, not {step!r}")
         if self._session is None:
@@ -334,7 +337,8 @@ class Memory:
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "ddprun-checkpoint")
         files = len({*self._confirmed, *self._slots, generation})
-        arguments = slot, generation, description, length, files < 3 and self._spare is None
+        spare = files < 3 and self._spare is None
+        arguments = slot, generation, description, length, spare, began
         work = self._writer.submit(self._write, *arguments)
         self._pending = _Pending(generation, slot, work)
         return True
@@ -414,12 +418,17 @@ class Memory:
         description: dict[str, Any],
         length: int,
         spare: bool,
+        began: float,
     ) -> None:
-        """Describe and name the file, and prepare another one if there is none, on a thread."""
+        """Describe and name the file, and prepare another one if there is none, on a thread.
+
+        spare: whether there is none. began: when the state was as it is in the file.
+        """
         assert self._home is not None
         name = piece_name(description["index"], description["count"])
         path = os.path.join(self._home.folder(generation), name)
         slot.finish(path, length, description, durable=not self._in_memory)
+        _ledger.saved(time.monotonic() - began)
         if spare:
             self._spare = self._new_slot(slot.capacity, warn=False)
             if self._spare is not None:

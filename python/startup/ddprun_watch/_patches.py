@@ -47,6 +47,16 @@ class _Watch:
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forget)
 
+    def checkpoint(self, stall: float) -> None:
+        """Count `stall` seconds of this thread for a checkpoint, if it is the training loop's."""
+        if self._timer is not None and threading.get_ident() == self._thread:
+            self._timer.checkpoint(stall)
+
+    def saved(self, ago: float) -> None:
+        """Count what was computed until `ago` seconds before now as safe. From any thread."""
+        if self._timer is not None:
+            self._timer.saved(ago)
+
     def follow(self, torch: Any, device: Any) -> None:
         """Take times by the GPU's clock from now on, if it is one of NVIDIA's."""
         if self._timer is None or not self.wants_times or self._is_on_gpu:
@@ -287,6 +297,16 @@ def _watch_distributed(torch: Any) -> None:
     _wrap(data_parallel, "__init__", _around_model(torch))
     _wrap(data_parallel, "forward", _around_forward(torch))
     _wrap(torch._C._distributed_c10d.Work, "wait", _around_wait)
+
+
+def checkpoint(stall: float) -> None:
+    """Count `stall` seconds for a checkpoint: called by ddprun.checkpoint."""
+    _watch.checkpoint(stall)
+
+
+def saved(ago: float) -> None:
+    """Count what was computed until `ago` seconds ago as safe: called by ddprun.checkpoint."""
+    _watch.saved(ago)
 
 
 def watch_torch(what: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from typing import Callable
 
 # Beside the folder of sitecustomize.py, in the build tree and when installed.
@@ -49,6 +50,8 @@ def _library() -> ctypes.CDLL:
         ("timer_use_stream", _STATUS, [_HANDLE, ctypes.c_int32, ctypes.c_void_p]),
         ("timer_enter", _STATUS, [_HANDLE, _STATUS]),
         ("timer_end_step", _STATUS, [_HANDLE, ctypes.c_size_t]),
+        ("timer_checkpoint", _STATUS, [_HANDLE, ctypes.c_int64]),
+        ("timer_saved", _STATUS, [_HANDLE, ctypes.c_int64]),
         ("timer_destroy", None, [_HANDLE]),
     ]
     for name, result, arguments in functions:
@@ -68,6 +71,7 @@ class Timer:
             raise RuntimeError(found.ddprun_last_error().decode(errors="replace"))
         self._library = found
         self._handle: int | None = handle.value
+        self._lock = threading.Lock()  # Of what other threads may call, too.
         self._pid = os.getpid()
         self._device = 0
         self._current: Callable[[int], int] | None = None
@@ -106,9 +110,22 @@ class Timer:
         if self._handle is not None:
             self._library.ddprun_timer_end_step(self._handle, size)
 
+    def checkpoint(self, stall: float) -> None:
+        """Count `stall` seconds in which training stood still for a checkpoint."""
+        with self._lock:
+            if self._handle is not None:
+                self._library.ddprun_timer_checkpoint(self._handle, max(0, round(stall * 1e9)))
+
+    def saved(self, ago: float) -> None:
+        """Count what was computed until `ago` seconds before now as safe. From any thread."""
+        with self._lock:
+            if self._handle is not None:
+                self._library.ddprun_timer_saved(self._handle, max(0, round(ago * 1e9)))
+
     def close(self) -> None:
         """Leave the summary behind."""
-        handle, self._handle = self._handle, None
+        with self._lock:
+            handle, self._handle = self._handle, None
         if handle is not None and os.getpid() == self._pid:
             self._library.ddprun_timer_destroy(handle)
 
