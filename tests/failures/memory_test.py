@@ -130,6 +130,40 @@ class Memory(DdprunCase):
         self.assertEqual([n.wait() for n in nodes], [0, 0], "".join(n.text() for n in nodes))
         self.assert_gone()
 
+    def test_a_file_that_grows_is_never_copied_in_part(self):
+        """It is opened, appended to and closed again and again, and then kept open."""
+        endpoint = f"127.0.0.1:{free_port()}"
+        grow = """
+            echo "up $RANK"
+            if [ "$RANK" = 0 ]; then
+                i=0; while [ $i -lt 400 ]; do echo "line $i" >> "$DDPRUN_MEMORY/log"; i=$((i + 1)); done
+                exec 9>> "$DDPRUN_MEMORY/log"; echo "open" >&9; : > "$D/open"
+                while [ ! -e "$D/close" ]; do sleep 0.02; done
+                echo "closed" >&9; exec 9>&-
+            fi
+            while [ ! -e "$D/go" ]; do sleep 0.02; done
+        """
+        nodes = [self.node("2", endpoint=endpoint, is_host=i, program=grow) for i in (1, 0)]
+        lines = "".join(f"line {i}\n" for i in range(400))
+
+        def logs():
+            return [copy["log"] for copy in self.copies().values() if "log" in copy]
+
+        def is_kept_open():
+            for log in logs():
+                self.assertTrue(lines.startswith(log) and log[-1:] in ("", "\n"), log[-40:])
+            return os.path.exists(os.path.join(self.dir, "open"))
+
+        wait_until(is_kept_open, lambda: str(logs())[-200:])
+        for log in logs():  # That of a time at which no process had it open.
+            self.assertTrue(lines.startswith(log), log[-40:])
+        with open(os.path.join(self.dir, "close"), "w", encoding="ascii"):
+            pass
+        wait_until(lambda: logs() == [lines + "open\nclosed\n"], lambda: str(logs())[-200:])
+        self.go()
+        self.assertEqual([n.wait() for n in nodes], [0, 0], "".join(n.text() for n in nodes))
+        self.assert_gone()
+
     def test_nothing_is_left_when_launcher_and_agent_are_killed_together(self):
         job = self.node("1", "--nproc-per-node", "2")
         wait_until(lambda: job.out().count("up") == 2, job.text)

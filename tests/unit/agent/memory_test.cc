@@ -292,9 +292,27 @@ TEST_CASE("Memory files: damaged, foreign and misplaced pieces are refused", "[m
   CHECK_FALSE(fs::exists(here / "copy"));
 }
 
+TEST_CASE("Memory files: links that lead out of the folder are not followed", "[memory]") {
+  const Folder here;
+  const std::string from = here / "own", to = here / "copy";
+  write(here / "outside/secret", std::string(1 << 20, 's'));
+  write(from + "/a", "inside");
+  fs::create_directory_symlink(here / "outside", from + "/folder");
+  fs::create_symlink(here / "outside/secret", from + "/file");
+  fs::create_symlink("..", from + "/up");
+  copy(from, here / "snapshot", Staging(to, here / "work"));
+  CHECK(all(to) == std::vector<std::string>{"a:inside"});
+  CHECK(memory_of(from) < (1 << 20));
+  remove_tree(from);
+  CHECK(fs::exists(here / "outside/secret"));
+}
+
+// DDPRUN_TEST_FILES=100000 copies as many.
 TEST_CASE("Memory files: many small files, and two versions of one", "[memory]") {
   const Folder here;
-  for (int i = 0; i < 2000; ++i) {
+  const char* wanted = std::getenv("DDPRUN_TEST_FILES");
+  const int files = wanted ? std::atoi(wanted) : 2000;
+  for (int i = 0; i < files; ++i) {
     write(here / ("own/d" + std::to_string(i % 10) + "/f" + std::to_string(i)), std::to_string(i));
   }
   copy(here / "own", here / "snapshot", Staging(here / "copy", here / "work"));
