@@ -88,14 +88,24 @@ void train(std::int64_t steps, const examples::LabelledImages& set,
   std::printf("%" PRId64 " steps: hash %016" PRIx64 "\n", steps, examples::hash_of(model));
 }
 
+// Of an argument that is not a number of steps, such as --help.
+int explain(const std::string& argument) {
+  const bool asked = argument == "--help" || argument == "-h";
+  std::fprintf(asked ? stdout : stderr,
+               "usage: elastic [STEPS] [FOLDER_OF_IDX_FILES or -] [FOLDER_OF_CHECKPOINTS]\n");
+  return asked ? 0 : 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "100";
+  if (first.find_first_not_of("0123456789") != std::string::npos) return explain(first);
   try {
     const std::string images = argc > 2 ? argv[2] : "-";
     const auto set =
         images == "-" ? made_up_images(2000) : examples::read_fashion_mnist(images, "train");
-    train(argc > 1 ? std::atoll(argv[1]) : 100, set, argc > 3 ? argv[3] : "");
+    train(std::atoll(first.c_str()), set, argc > 3 ? argv[3] : "");
     return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "elastic: %s\n", e.what());

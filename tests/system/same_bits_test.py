@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 
 import ddprun_case
@@ -40,6 +41,12 @@ class SameBits(DdprunCase):
             job = self.run_ddprun("--standalone", "--nproc-per-node", ranks, ELASTIC, steps, "-", folder)
         self.assertNotIn("step 0,", job.out())
         self.assertEqual(hashes(job), [quiet])
+
+    def test_an_argument_that_is_no_number_explains_the_arguments(self):
+        for argument, code in (("--help", 0), ("-h", 0), ("many", 2)):
+            done = subprocess.run([ELASTIC, argument], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, code, done)
+            self.assertIn("usage: elastic [STEPS]", done.stdout if code == 0 else done.stderr)
 
     def test_a_worker_that_dies_changes_nothing(self):
         """Whether the others continue or all begin again."""
