@@ -52,8 +52,9 @@ enum class Fault {
   kNoFile,          // A file that it opened is not there.
   kQuota,           // The user may not write more to that file system.
   kTimeLimit,       // A signal, when the time that the batch system had granted was over.
+  kWrongResult,     // An audit of an elastic job has found that it computes wrong.
 };
-constexpr Fault kLastFault = Fault::kTimeLimit;
+constexpr Fault kLastFault = Fault::kWrongResult;
 
 struct WorkerDeath {
   int rank = 0;

@@ -44,6 +44,8 @@ ddprun_system_test(system_monitoring watch/monitoring_test.py system)
 ddprun_system_test(system_faults failures/fault_campaign.py system)
 # A few of the kills that docs/testing.md reports on.
 ddprun_system_test(system_elastic_campaign failures/elastic_campaign.py system --kills 12 --seed 3)
+# A few of the bits that docs/testing.md has flipped.
+ddprun_system_test(system_audit_campaign failures/audit_campaign.py system --cases 4 --seed 1)
 # The same of pre-emptions.
 ddprun_system_test(system_memory_campaign failures/memory_campaign.py system --kills 12 --seed 3)
 ddprun_system_test(system_preempt_campaign failures/preempt_campaign.py system --each 1 --seed 5)

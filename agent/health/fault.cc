@@ -183,6 +183,7 @@ Fault fault_of_page(ProgressPage::Failure failure) {
     case ProgressPage::kTimedOut: return Fault::kTimedOut;
     case ProgressPage::kMismatch: return Fault::kMismatch;
     case ProgressPage::kAborted: return Fault::kAborted;
+    case ProgressPage::kWrongResult: return Fault::kWrongResult;
     default: return Fault::kUnknown;
   }
 }
@@ -264,7 +265,7 @@ void add_fate(const WorkerFate& fate, WorkerDeath& death) {
   // A program that calls abort() because of its own exception has already printed that exception.
   if (reported == Fault::kAborted && death.fault == Fault::kException) return;
   death.fault = reported;
-  if (fate.peer >= 0) death.blames = fate.peer;
+  if (fate.peer >= 0 && fate.peer != death.rank) death.blames = fate.peer;
 }
 
 void add_work(const WorkerFate& fate, bool is_its_doing, WorkerDeath& death) {

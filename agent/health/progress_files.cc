@@ -60,7 +60,7 @@ WorkerFate read_fate(const ProgressPage& page) {
   WorkerFate fate;
   const std::uint64_t failure = page.failure.load(std::memory_order_relaxed);
   const std::uint64_t kind = failure & ((1U << ProgressPage::kPeerShift) - 1);
-  if (kind <= ProgressPage::kOther) fate.failure = static_cast<ProgressPage::Failure>(kind);
+  if (kind <= ProgressPage::kWrongResult) fate.failure = static_cast<ProgressPage::Failure>(kind);
   const std::uint64_t peer = failure >> ProgressPage::kPeerShift;
   if (peer > 0 && peer <= std::numeric_limits<int>::max()) fate.peer = static_cast<int>(peer) - 1;
   fate.collective = bounded(page.number.load(std::memory_order_relaxed));

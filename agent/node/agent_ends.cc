@@ -105,14 +105,14 @@ GpuQuestion Agent::memory_question(const WorkerDeath& death) const {
 }
 
 // What is known from its page before its last output arrives: if it had lost a peer, that decides
-// how others stop.
+// how others stop; if it computed wrong, whether its node goes on.
 WorkerDeath Agent::preliminary(WorkerDeath death) const {
   const WorkerFate fate = progress_.fate(death.local_rank);
   WorkerDeath judged = death;
   judged.fault = classify(death, "", /*oom_killed=*/false);
   add_fate(fate, judged);
   death.kept_steps = fate.kept_steps;
-  if (judged.fault != Fault::kPeerLost) return death;
+  if (judged.fault != Fault::kPeerLost && judged.fault != Fault::kWrongResult) return death;
   death.fault = judged.fault;
   death.blames = judged.blames;
   return death;

@@ -166,6 +166,8 @@ const OptionTable<Draft>& ddprun_table() {
             "extra workers per node, ready to replace one that ends [0]"},
            {"min-ranks", &Options::min_ranks, integer_between(0, kMinRanksMax), "N",
             "with fewer ranks the run waits for others [1]"},
+           {"audit", &Options::audit, parse_audit, "PERCENT",
+            "percent of an elastic job's shards that two hosts compute"},
            {"shutdown-timeout",
             &Options::shutdown_timeout,
             parse_seconds,

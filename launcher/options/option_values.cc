@@ -171,6 +171,16 @@ Result<Milliseconds> parse_chaos(std::string_view text) {
   return usage("give seconds from 0.1 to 10000000");
 }
 
+Result<std::string> parse_audit(std::string_view text) {
+  const bool has_sign = text.ends_with('%');
+  const std::string number(text.substr(0, text.size() - (has_sign ? 1 : 0)));
+  double percent = -1;
+  const char* const end = number.data() + number.size();
+  const auto read = std::from_chars(number.data(), end, percent, std::chars_format::fixed);
+  if (read.ec == std::errc() && read.ptr == end && percent >= 0 && percent <= 100) return number;
+  return usage("give a percentage from 0 to 100");
+}
+
 Result<std::uint64_t> parse_seed(std::string_view text) {
   const std::optional<std::uint64_t> seed = number_of<std::uint64_t>(text);
   if (seed) return *seed;

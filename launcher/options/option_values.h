@@ -21,6 +21,7 @@ Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);  // "a:1,b
 Result<Milliseconds> parse_seconds(std::string_view text);             // "30", "0.25"
 Result<Milliseconds> parse_some_seconds(std::string_view text);        // More than 0.
 Result<Milliseconds> parse_chaos(std::string_view text);               // At least 0.1.
+Result<std::string> parse_audit(std::string_view text);                // "1", "0.5%"
 Result<std::uint64_t> parse_seed(std::string_view text);
 Result<StreamMap> parse_stream_map(std::string_view text);              // "3", "0:1,11:2"
 Result<agent::LogRotation> parse_rotation(std::string_view text);       // "100M", "64K:9"

@@ -309,6 +309,8 @@ Result<int> launch(Options options, const Environment& environment,
   }
   NodeContext context{std::move(*decided)};
   offer_nccl_profiler(environment);
+  const std::string& audit = context.options.audit;
+  if (!audit.empty()) ::setenv("DDPRUN_AUDIT", audit.c_str(), 1);
   watch_python(context, environment);
   if (const auto ready = check_files(context.options); !ready) return ready.error();
   if (const int rank = context.options.stdin_for.local_rank; rank >= context.local_world_size) {

@@ -185,14 +185,14 @@ std::string release_text(std::string_view release) {
 
 namespace {
 
-constexpr std::array<const char*, 32> kNames = {
+constexpr std::array<const char*, 33> kNames = {
     "unknown",       "exit",         "signal",       "crash",          "stack_overflow",
     "exception",     "import_error", "syntax_error", "cannot_start",   "missing_library",
     "out_of_memory", "no_memory",    "no_space",     "no_descriptors", "peer_lost",
     "timed_out",     "stuck",        "mismatch",     "aborted",        "left_early",
     "no_processes",  "gpu_memory",   "gpu_assert",   "gpu_access",     "gpu_broken",
     "no_gpu",        "nccl",         "nccl_version", "address_in_use", "no_file",
-    "quota",         "time_limit"};
+    "quota",         "time_limit",   "wrong_result"};
 static_assert(kNames.size() == static_cast<std::size_t>(kLastFault) + 1);
 
 const char* what_of(Fault fault) {
@@ -215,6 +215,7 @@ const char* what_of(Fault fault) {
     case Fault::kQuota: return "its disk quota is used up";
     case Fault::kTimeLimit: return "the time limit is reached";
     case Fault::kLeftEarly: return "left early";
+    case Fault::kWrongResult: return "it computed wrong";
     case Fault::kAborted: return "called abort()";
     default: return nullptr;
   }

@@ -379,6 +379,7 @@ void Run::on(const NodeId& node, const Failed& failed) {
     ++restart_count_;
     reason += successor_text(it->second);
     changing ? hurry(reason, failed.death.rank) : regather(reason, failed.death.rank);
+    exclude_wrong(node, failed.death);
   } else {
     close(Verdict::Kind::kWorkerFailed, 0, reason, failed.death.rank);
   }

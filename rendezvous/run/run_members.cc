@@ -733,6 +733,15 @@ std::string Run::successor_text(Member& member) const {
 }
 
 // A piece of work that has ended two processes is not computed any more.
+// A node that computes wrong is not used any more, if there are enough without it. It leaves with
+// its next Join, as a drained one does.
+void Run::exclude_wrong(const NodeId& node, const WorkerDeath& death) {
+  if (death.fault != Fault::kWrongResult || waits_without(node)) return;
+  DDPRUN_ASSERT(members_.at(node).phase == Phase::kStopping);
+  dismissed_.try_emplace(
+      node, "an audit has found that rank " + std::to_string(death.rank) + " computed wrong there");
+}
+
 void Run::skip(const WorkerDeath& death) {
   constexpr std::size_t kMost = 8;  // A few steps; older ones do not matter.
   DDPRUN_ASSERT(death.can_skip);

@@ -91,6 +91,9 @@ std::string of_fault(const WorkerDeath& death, Fault fault, bool one_machine) {
     case Fault::kMismatch:
       return "All ranks must call the same collectives in the same order, with the same shapes, "
              "types and options.";
+    case Fault::kWrongResult:
+      return "Take that host out of use and test its processor, memory and GPU; an audit of the "
+             "same job finds out whether it happens again.";
     case Fault::kCrash: return "The program crashed; a core file or a debugger shows where.";
     case Fault::kCannotStart:
       return "The program could not be started; check its path and its permissions on that host.";

@@ -150,6 +150,7 @@ class Script {
     death.kept_steps = option(words, "kept", 0);
     death.blames = option(words, "lost", -1);
     if (death.blames >= 0) death.fault = Fault::kPeerLost;
+    if (option(words, "wrong", 0) != 0) death.fault = Fault::kWrongResult;
     return death;
   }
 

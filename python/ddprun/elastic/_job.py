@@ -87,7 +87,7 @@ class Job(Handle):
         if there is one. If the two differ, the step is not committed, a third rank decides which is
         wrong, and :meth:`run` raises :class:`ddprun.WrongResult` there. For bodies that call
         :meth:`Step.audit`, as :class:`ddprun.elastic.torch.Gradients` does. By default what
-        DDPRUN_AUDIT says.
+        ``ddprun --audit`` says.
     backend, init_timeout, op_timeout: of each round's group, see :func:`ddprun.init`; in seconds.
     """
 

@@ -41,7 +41,8 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
       "--standalone --nnodes 2:4 --nproc-per-node gpu --node-rank 1 --local-nodes 3 "
       "--rdzv-endpoint node1:29401 --rdzv-backend static --rdzv-id run7 --rdzv-conf join_timeout=5 "
       "--token-file t --local-addr 10.0.0.2 --master-addr node0 --master-port 1234 "
-      "--max-restarts 3 --spares 2 --min-ranks 4 --shutdown-timeout 2.5 --signals-to-handle "
+      "--max-restarts 3 --spares 2 --min-ranks 4 --audit 0.5% --shutdown-timeout 2.5 "
+      "--signals-to-handle "
       "SIGUSR1,SIGTERM "
       "--preempt-signal SIGUSR2,SIGTERM "
       "-m --role trainer --virtual-local-rank --log-dir logs -r 0:1,12:2 -t 3 "
@@ -58,6 +59,7 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
   CHECK(options.rdzv_conf.join_timeout == 5s);
   CHECK(options.spares == 2);
   CHECK(options.min_ranks == 4);
+  CHECK(options.audit == "0.5");
   CHECK(options.token_file == "t");
   CHECK(options.local_addr == "10.0.0.2");
   CHECK(options.master_addr == "node0");
@@ -123,6 +125,11 @@ TEST_CASE("Options: workers are killed at random only if that is asked for, and 
   for (const std::string text : {"0", "-1", "0.01", "often", "nan", "inf", "1e9", "5s"}) {
     CHECK(error_of("--chaos " + text + " t") ==
           "--chaos '" + text + "': give seconds from 0.1 to 10000000");
+  }
+  CHECK(options_of("--audit 100 train").audit == "100");
+  for (const std::string text : {"101", "-1", "one", "%", "1%%"}) {
+    CHECK(error_of("--audit=" + text + " t") ==
+          "--audit '" + text + "': give a percentage from 0 to 100");
   }
   CHECK(error_of("--chaos 1 t", {{"DDPRUN_CHAOS_SEED", "-1"}}) ==
         "DDPRUN_CHAOS_SEED '-1': give a number from 0 to 18446744073709551615");
