@@ -110,6 +110,34 @@ class Memory(DdprunCase):
         new = self.replaced(lambda job: job.signal(signal.SIGUSR1), "--preempt-signal", "SIGUSR1", "--shutdown-timeout", "2")
         self.assertRegex(new.out(), r"found \d line of 2 in 0", new.text())
 
+    def test_a_round_that_ends_while_a_folder_is_fetched_ends_the_fetching(self):
+        endpoint = f"127.0.0.1:{free_port()}"
+        argv = ("--max-restarts", "3")
+        nodes = [self.node("3", *argv, endpoint=endpoint, is_host=int(i == 0)) for i in range(3)]
+        wait_until(lambda: len(self.copies()) == 3 and all(self.copies().values()), lambda: "".join(n.text() for n in nodes))
+        lost = next(n for n in nodes[1:] if "up 2" in n.out())
+        rest = [n for n in nodes if n is not lost]
+        servers = [p.pid for n in rest for p in n.processes() if p.name == "ddprun-memory"]
+        for server in servers:
+            os.kill(server, signal.SIGSTOP)  # The copy is there, and does not come.
+        os.kill(lost.pid, signal.SIGKILL)
+        lost.wait()
+        new = self.node("3", *argv, endpoint=endpoint)
+        nodes = [*rest, new]
+        wait_until(lambda: "fetching the memory folder of the node that is replaced" in new.err(), new.text)
+        self.assertNotIn("up", new.out())
+        wait_until(lambda: all(n.out().count("up") == 2 for n in rest), rest[0].text)
+        agents = [p.pid for p in rest[1].agents()]
+        os.kill(next(p.pid for p in rest[1].processes() if p.ppid in agents), signal.SIGKILL)
+        wait_until(lambda: "could not be fetched from" in new.err(), lambda: "".join(n.text() for n in nodes))
+        self.assertIn("it took too long, or the round has ended", new.err())
+        for server in servers:
+            os.kill(server, signal.SIGCONT)
+        wait_until(lambda: all(n.out().count("up") >= 3 for n in rest), lambda: "".join(n.text() for n in nodes))
+        self.go()
+        self.assertEqual([n.wait() for n in nodes], [0, 0, 0], "".join(n.text() for n in nodes))
+        self.assert_gone()
+
     def test_the_death_of_a_memory_server_costs_nothing(self):
         endpoint = f"127.0.0.1:{free_port()}"
         nodes = [self.node("2", endpoint=endpoint, is_host=i) for i in (1, 0)]
