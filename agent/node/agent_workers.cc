@@ -141,9 +141,7 @@ WorkerContext Agent::worker_context(int local_rank) const {
   if (place < placed.devices.size()) context.device = placed.devices[place];
   context.terminal_columns = output_.terminal_columns();
   if (const MemoryPlace& memory = options_.memory; !memory.base.empty()) {
-    context.extra.push_back("DDPRUN_MEMORY=" + memory.base + "/own");
-    context.extra.push_back("DDPRUN_MEMORY_SIZE=" + std::to_string(memory.bytes));
-    context.extra.push_back("DDPRUN_MEMORY_COPIES=" + memory.base + "/copies");
+    context.extra = memory_variables(memory.base, memory.bytes);
   }
   return context;
 }

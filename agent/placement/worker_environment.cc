@@ -123,6 +123,11 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
   return environment;
 }
 
+Environment memory_variables(const std::string& base, std::uint64_t bytes) {
+  return {"DDPRUN_MEMORY=" + base + "/own", "DDPRUN_MEMORY_SIZE=" + std::to_string(bytes),
+          "DDPRUN_MEMORY_COPIES=" + base + "/copies"};
+}
+
 std::string_view find_variable(const Environment& environment, std::string_view name,
                                std::string_view fallback) {
   for (const std::string_view entry : environment) {

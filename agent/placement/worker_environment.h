@@ -45,6 +45,9 @@ using Environment = std::vector<std::string>;  // "NAME=value" each.
 
 // One entry per name, sorted by name. Variables with names that begin with DDPRUN_TOKEN are not
 // passed on: the token admits to the control plane, and a worker has no business there.
+// DDPRUN_MEMORY and its kind, of a memory folder at `base` (agent/memory/memory_server.h).
+Environment memory_variables(const std::string& base, std::uint64_t bytes);
+
 Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
                                const Environment& parent);
 

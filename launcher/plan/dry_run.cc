@@ -116,6 +116,10 @@ std::map<std::string, Column> given_to_workers(const LaunchPlan& run,
     const bool is_first = run.plan.local_nodes == 1 || node.value_or(0) == 0;
     const bool has_stdin = is_first && run.options.stdin_for.has(i);
     context.extra = {has_stdin ? "DDPRUN_STDIN=1" : "DDPRUN_STDIN=0"};
+    if (const auto& memory = run.options.memory_folder) {
+      std::ranges::move(agent::memory_variables("(made for the run)", memory->bytes),
+                        std::back_inserter(context.extra));
+    }
     for (const std::string& entry :
          worker_environment(facts_of(run, node.value_or(0), i), context, parent)) {
       if (std::find(parent.begin(), parent.end(), entry) != parent.end()) continue;
@@ -131,6 +135,17 @@ std::map<std::string, Column> given_to_workers(const LaunchPlan& run,
   for (const char* name : {"RANK", "ROLE_RANK", "GROUP_RANK", "MASTER_ADDR"})
     given[name] = {kLater};
   return given;
+}
+
+// Of --memory-folder; empty if there is none.
+std::string memory_line(const LaunchPlan& run) {
+  const auto& memory = run.options.memory_folder;
+  if (!memory) return "";
+  const bool copies = memory->copies && run.plan.mode != RendezvousPlan::Mode::kStandalone;
+  std::string text = "memory:      a folder of " + memory_text(memory->bytes) + " a node in " +
+                     (memory->at.empty() ? "/dev/shm" : memory->at);
+  if (copies) text += ", copied to another node";
+  return text + "\n";
 }
 
 bool is_equal_for_all(const Column& column) {
@@ -178,7 +193,7 @@ std::string dry_run_text(const LaunchPlan& run, const agent::Environment& parent
           (run.local_world_size == 1 ? "rank 0" : "ranks 0 to ") +
           (run.local_world_size == 1 ? "" : std::to_string(run.local_world_size - 1));
   if (run.options.spares > 0) text += ", and " + number_of(run.options.spares, "spare");
-  text += "\ncommand:     " + in_words(run.command) + "\n";
+  text += "\n" + memory_line(run) + "command:     " + in_words(run.command) + "\n";
   for (int i = 0; i < plan.local_nodes; ++i) {
     const auto node = node_rank_of(plan, i);
     text += "environment of the workers of " +

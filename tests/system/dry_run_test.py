@@ -71,6 +71,13 @@ class DryRun(DdprunCase):
         self.assertIn("nodes:       2, 1 of them here\n", self.dry("--nnodes", "2", "true"))
         self.assertIn("a, 1 worker\n", self.dry("--hosts", "a,b:2", "true"))
 
+    def test_the_memory_folder_is_shown(self):
+        text = self.dry("--memory-folder", "16M,copies=off", "true")
+        self.assertIn("\nmemory:      a folder of 16.8 MB a node in /dev/shm\ncommand: ", text)
+        self.assertIn("  DDPRUN_MEMORY_SIZE=16777216\n", text)
+        text = self.dry("--nnodes", "2", "--memory-folder", f"1M,at={self.dir}", "true")
+        self.assertIn(f"\nmemory:      a folder of 1.05 MB a node in {self.dir}, copied to another node\n", text)
+
     def test_of_slurm(self):
         slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "3", "SLURM_NODEID": "1",
                  "SLURM_STEP_NODELIST": "n[08-10]", "SLURM_STEP_TASKS_PER_NODE": "1(x3)", "DDPRUN_TOKEN": "secret"}
