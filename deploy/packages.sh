@@ -25,7 +25,7 @@ cross_libraries=(
 )
 # shellcheck disable=SC2034
 test_packages=(
-  catch2 etcd-server libbenchmark-dev python3-torch python3-yaml iproute2
+  catch2 etcd-server libbenchmark-dev python3-torch python3-yaml iproute2 iptables
   spin slurmctld slurmd slurm-client munge mpich openmpi-bin faketime openssh-server openssh-client mandoc openssl
   abigail-tools buildah runc debootstrap
 )

@@ -14,7 +14,7 @@ function(ddprun_system_test NAME FILE LABEL)
 endfunction()
 
 foreach(subject launch pipeline stdin surroundings placement bad_input operations train same_bits c10d_port slurm slurm_templates mpirun hosts dry_run completion logs
-                collectives nccl ras security)
+                collectives nccl ras security ports)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
 foreach(subject bad_input c_api checkpoint data elastic_job ends imports interrupts launch library operations preload sdk watch)

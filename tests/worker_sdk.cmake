@@ -60,7 +60,7 @@ ddprun_test(NAME limits_test SOURCES process/worker_sdk/limits_test.cc LIBRARIES
 ddprun_test(NAME joining_test SOURCES process/worker_sdk/joining_test.cc LIBRARIES ddprun::worker_sdk
             LABELS process)
 ddprun_test(NAME worker_sdk_parts_test
-            SOURCES unit/worker_sdk/environment_test.cc unit/worker_sdk/started_tasks_test.cc unit/worker_sdk/reduce_test.cc unit/worker_sdk/membership_test.cc
+            SOURCES unit/worker_sdk/environment_test.cc unit/worker_sdk/started_tasks_test.cc unit/common/port_range_test.cc unit/worker_sdk/reduce_test.cc unit/worker_sdk/membership_test.cc
                     unit/worker_sdk/diagnosis_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME objects_test SOURCES unit/worker_sdk/objects_test.cc unit/ddp/sharding_test.cc

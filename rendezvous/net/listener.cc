@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
@@ -12,8 +13,10 @@
 #include <cerrno>
 #include <map>
 
+#include "common/port_range.h"
 #include "common/system/log.h"
 #include "common/system/port_owner.h"
+#include "common/system/variable.h"
 #include "rendezvous/net/turnstile.h"
 
 namespace ddprun::rendezvous {
@@ -81,7 +84,9 @@ bool passing(int error) {
 
 }  // namespace
 
-Result<UniqueFd> listen_socket(const std::string& address, std::uint16_t port) {
+namespace {
+
+Result<UniqueFd> listen_at(const std::string& address, std::uint16_t port) {
   if (address.empty()) {
     Result<UniqueFd> both = listen_on({boost::asio::ip::address_v6::any(), port}, address);
     if (both || both.error().code.value() != EAFNOSUPPORT) return both;
@@ -91,6 +96,25 @@ Result<UniqueFd> listen_socket(const std::string& address, std::uint16_t port) {
   const auto numeric = boost::asio::ip::make_address(address, malformed);
   if (malformed) return Failure{Errc::kBadOption, "'" + address + "' is not a numeric address"};
   return listen_on({numeric, port}, address);
+}
+
+}  // namespace
+
+// Port 0 stands for one of the ports of DDPRUN_PORT_RANGE, if it is set.
+Result<UniqueFd> listen_socket(const std::string& address, std::uint16_t port) {
+  const std::string range = environment_variable(kPortRangeVariable);
+  if (port != 0 || range.empty()) return listen_at(address, port);
+  const auto ports = port_range_of(range);
+  if (!ports) {
+    return Failure{Errc::kBadOption, std::string(kPortRangeVariable) + "=" + range.substr(0, 100) +
+                                         " is no range of ports such as 29500-29599"};
+  }
+  for (int i = 0; i < ports->size(); ++i) {
+    auto listening = listen_at(address, ports->port(static_cast<std::uint64_t>(::getpid()), i));
+    if (listening || listening.error().code != std::errc::address_in_use) return listening;
+  }
+  return Failure{Errc::kBadOption, "each port of " + std::string(kPortRangeVariable) + "=" + range +
+                                       " is taken; see docs/environment.md, \"Firewalls\""};
 }
 
 Result<std::optional<AcceptedSocket>> accept_socket(int listening_fd) {

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <gloo/transport/tcp/device.h>
 #include <algorithm>
 #include <complex>
 #include <cstdlib>
@@ -11,7 +12,6 @@
 #include <ctime>
 #include <fstream>
 #include <future>
-#include <gloo/transport/tcp/device.h>
 #include <numeric>
 #include <string_view>
 
@@ -140,7 +140,7 @@ void GlooBackend::connect(const GlooOptions& options) {
   context->setTimeout(left_until(options.deadline));
   const auto mesh_keys = with_prefix(*options.store, prefix_ + "/mesh");
   GlooStore store(*mesh_keys, options.deadline);
-  context->connect(store, device, options.fence.get());
+  context->connect(store, device, options.ports, options.fence.get());
   context_ = context;
   connections_ = find_connections(*context_);
   watch_->begin(*context_, connections_);

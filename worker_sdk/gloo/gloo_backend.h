@@ -18,11 +18,12 @@
 #include <string>
 #include <vector>
 
+#include "common/port_range.h"
 #include "ddprun/store.h"
 #include "worker_sdk/base/round_fence.h"
-#include "worker_sdk/gloo/mismatch_probe.h"
 #include "worker_sdk/gloo/gloo_mesh.h"
 #include "worker_sdk/gloo/gloo_transfers.h"
+#include "worker_sdk/gloo/mismatch_probe.h"
 #include "worker_sdk/transport/backend.h"
 #include "worker_sdk/transport/diagnosis.h"
 
@@ -39,6 +40,7 @@ constexpr const char* kPeerCannotConnect = "a peer cannot connect";
 struct GlooOptions {
   std::string address;                // Numeric address of this host's end of the connections.
   std::string interface;              // If not empty, used instead.
+  PortRange ports;                    // For this rank's ends; any: the kernel chooses.
   Store* store = nullptr;             // Needed while the constructor runs.
   std::string prefix;                 // Prefix of this group's keys in the store.
   Clock::time_point deadline{};       // For the constructor.
@@ -118,7 +120,7 @@ class GlooBackend : public HostBackend {
   std::shared_ptr<gloo::Context> context_;
   std::vector<GlooConnection> connections_;  // By rank.
   std::unique_ptr<GlooWatch> watch_;
-  std::unique_ptr<MismatchProbe> probe_;            // May be null.
+  std::unique_ptr<MismatchProbe> probe_;        // May be null.
   std::vector<std::uint32_t> sent_, received_;  // Messages so far, by peer.
   std::unique_ptr<std::byte[]> scratch_;        // Buffer for the sources of reductions.
   std::size_t scratch_bytes_ = 0;

@@ -4,10 +4,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <exception>
 #include <gloo/common/error.h>
 #include <gloo/context.h>
@@ -22,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddprun/error.h"
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/gloo/gloo_backend.h"
 
@@ -59,9 +63,62 @@ void GlooPair::give_up(const char* why) {
   signalException(std::string("Gloo gave up a connection: ") + why);
 }
 
+namespace {
+
+[[noreturn]] void throw_system(const std::string& text) {
+  throw Error(ErrorKind::system, {.operation = "connecting to the peers"}, text);
+}
+
+void set_port(sockaddr_storage& address, std::uint16_t port) {
+  if (address.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
+  }
+}
+
+// As Gloo listens. Empty, and errno is why.
+UniqueFd gloo_listener(const sockaddr_storage& address, socklen_t size) {
+  UniqueFd socket(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  if (!socket) return {};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return {};
+  if (::listen(socket.get(), 1) != 0) return {};
+  return socket;
+}
+
+}  // namespace
+
+void GlooPair::move_to(const PortRange& ports) {
+  const std::lock_guard lock(m_);
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    throw_system(std::string("getsockname: ") + std::strerror(errno));
+  }
+  // Pairs of one process, and of several, try different ports first.
+  const auto start = static_cast<std::uint64_t>(::getpid()) * 16 + static_cast<std::uint64_t>(fd_);
+  for (int i = 0; i < ports.size(); ++i) {
+    set_port(address, ports.port(start, i));
+    UniqueFd socket = gloo_listener(address, size);
+    if (!socket && errno == EADDRINUSE) continue;
+    if (!socket) throw_system(std::string("listening: ") + std::strerror(errno));
+    device_->unregisterDescriptor(fd_, this);
+    ::close(std::exchange(fd_, socket.release()));
+    self_ = gloo::transport::tcp::Address::fromSockName(fd_);
+    device_->registerDescriptor(fd_, EPOLLIN, this);
+    return;
+  }
+  throw_system("each port of " + std::string(kPortRangeVariable) + "=" + ports.text() +
+               " is taken; a rank needs one for each other rank while they connect");
+}
+
 std::unique_ptr<gloo::transport::Pair>& GlooPeers::createPair(int peer) {
   auto& pair = pairs_[static_cast<std::size_t>(peer)];
-  pair = std::make_unique<GlooPair>(this, device_.get(), peer, getTimeout());
+  auto made = std::make_unique<GlooPair>(this, device_.get(), peer, getTimeout());
+  if (!ports.is_any()) made->move_to(ports);
+  pair = std::move(made);
   return pair;
 }
 
@@ -225,10 +282,12 @@ void GlooMesh::require_open(const RoundFence* fence) const {
 }
 
 void GlooMesh::connect(gloo::rendezvous::Store& store,
-                       std::shared_ptr<gloo::transport::Device> device, RoundFence* fence) {
+                       std::shared_ptr<gloo::transport::Device> device, const PortRange& ports,
+                       RoundFence* fence) {
   const auto tcp = std::static_pointer_cast<gloo::transport::tcp::Device>(device);
   const auto peers = std::make_shared<GlooPeers>(tcp, rank, size);
   peers->setTimeout(getTimeout());
+  peers->ports = ports;
   const auto ends = std::make_shared<Ends>();
   std::vector<char> mine;
   for (int peer = 0; peer < size; ++peer) {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/port_range.h"
 #include "common/system/descriptors.h"
 #include "ddprun/store.h"
 #include "worker_sdk/base/operation.h"
@@ -65,6 +66,10 @@ class GlooPair final : public gloo::transport::tcp::Pair {
   // Called by Gloo's thread.
   void handleEvents(int events) override;
 
+  // Listens at a free port of the range instead of the one that the kernel has chosen. Call this
+  // before the address is published. Throws Error(system) if no port is free.
+  void move_to(const PortRange& ports);
+
  private:
   void give_up(const char* why);
 };
@@ -74,6 +79,8 @@ class GlooPeers final : public gloo::transport::tcp::Context {
  public:
   using Context::Context;
   std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override;
+
+  PortRange ports;  // Of the pairs; any: the kernel chooses.
 };
 
 }  // namespace ddprun::worker_sdk
@@ -123,10 +130,11 @@ class GlooMesh : public gloo::rendezvous::Context {
  public:
   using gloo::rendezvous::Context::Context;
 
-  // `device`: of TCP. `fence`: may be null. Throws gloo::IoException if it is raised or a peer has
-  // set an empty value in place of its addresses, and what Gloo throws.
+  // `device`: of TCP. `ports`: of this rank, which listens at one for each peer until that has
+  // connected. `fence`: may be null. Throws gloo::IoException if it is raised or a peer has set an
+  // empty value in place of its addresses, Error if no port is free, and what Gloo throws.
   void connect(gloo::rendezvous::Store& store, std::shared_ptr<gloo::transport::Device> device,
-               RoundFence* fence);
+               const PortRange& ports, RoundFence* fence);
 
  private:
   void require_open(const RoundFence* fence) const;

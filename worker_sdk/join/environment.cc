@@ -75,6 +75,15 @@ std::string without_brackets(std::string host) {
   return host;
 }
 
+PortRange read_ports(const Variables& variables) {
+  const auto text = text_of(variables, kPortRangeVariable);
+  if (!text) return {};
+  const auto ports = port_range_of(*text);
+  if (ports) return *ports;
+  throw_environment(std::string(kPortRangeVariable) + "=" + text->substr(0, 100) +
+                    " is no range of ports such as 29500-29599");
+}
+
 Rendezvous of_environment(const Variables& variables) {
   const auto host = text_of(variables, "MASTER_ADDR");
   if (!host) throw_environment("MASTER_ADDR is not set, though RANK and WORLD_SIZE are");
@@ -178,6 +187,7 @@ Plan read_environment(const Variables& variables, const InitOptions& options) {
   plan.host = text_of(variables, "DDPRUN_HOST").value_or(options.host);
   plan.interface = text_of(variables, "DDPRUN_SOCKET_IFNAME")
                        .value_or(text_of(variables, "GLOO_SOCKET_IFNAME").value_or(""));
+  plan.ports = read_ports(variables);
   const bool by_environment = options.init_method == "env://" || options.init_method.empty();
   const bool launched = text_of(variables, "RANK") || text_of(variables, "WORLD_SIZE") ||
                         options.rank >= 0 || options.world_size >= 0;

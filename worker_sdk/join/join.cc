@@ -162,6 +162,7 @@ void Joiner::open_store() {
   if (at.is_searched && at.port == 0) {
     FoundStore found = find_store({.at = at,
                                    .hosts = hosts,
+                                   .ports = plan_.ports,
                                    .prefix = prefix_,
                                    .reply_timeout = kReplyTimeout,
                                    .deadline = deadline_,
@@ -306,6 +307,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   options.interface = plan_.interface;
   if (options.interface.empty())
     options.address = address_for_peers(table.hellos, rank_, deadline_);
+  options.ports = plan_.ports;
   options.store = joined_.store.get();
   options.prefix = prefix_ + "/gloo";
   options.deadline = deadline_, options.fence = kin_.fence;

@@ -30,7 +30,7 @@ class Search {
 
   FoundStore host() {
     std::string last;
-    for (int i = 0; i < scheduler::kMeetingPorts; ++i) {
+    for (int i = 0; i < port_count(); ++i) {
       try {
         FoundStore found;
         found.port = port(i);
@@ -44,7 +44,7 @@ class Search {
       }
     }
     throw Error(ErrorKind::system, {.operation = "hosting the store"},
-                last + ", and none of the other " + std::to_string(scheduler::kMeetingPorts - 1) +
+                last + ", and none of the other " + std::to_string(port_count() - 1) +
                     " ports of this job is free" + kRemedy);
   }
 
@@ -53,7 +53,7 @@ class Search {
     FoundStore found;
     milliseconds patience = kPatience;
     retry_until(s_.deadline, [&] {
-      for (int i = 0; i < scheduler::kMeetingPorts && !found.store && !is_fenced(); ++i) {
+      for (int i = 0; i < port_count() && !found.store && !is_fenced(); ++i) {
         try_port(port(i), std::min(patience, left_until(s_.deadline)), found);
       }
       patience = std::min(patience * 2, kPatienceMax);
@@ -66,13 +66,19 @@ class Search {
   }
 
  private:
-  std::uint16_t port(int i) const { return scheduler::meeting_port(place_, i); }
+  int port_count() const {
+    const int most = scheduler::kMeetingPorts;
+    return s_.ports.is_any() ? most : std::min(most, s_.ports.size());
+  }
+  std::uint16_t port(int i) const {
+    return s_.ports.is_any() ? scheduler::meeting_port(place_, i) : s_.ports.port(place_, i);
+  }
   std::string key() const { return "ddprun/of/" + job_ + s_.prefix; }
   bool is_fenced() const { return s_.fence && s_.fence->is_raised(); }
 
   std::string ports() const {
     std::string text;
-    for (int i = 0; i < scheduler::kMeetingPorts; ++i) {
+    for (int i = 0; i < port_count(); ++i) {
       text += (i ? ", " : "") + std::to_string(port(i));
     }
     return text;

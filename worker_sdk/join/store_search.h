@@ -17,6 +17,7 @@ namespace ddprun::worker_sdk {
 struct StoreSearch {
   const Rendezvous& at;  // Of the kind kTcp, with is_searched.
   bool hosts = false;    // This rank is rank 0, and no other process hosts the store.
+  PortRange ports = {};  // Of the plan.
   std::string prefix;    // Of the group's keys; groups of other lives have others.
   std::chrono::milliseconds reply_timeout{0};
   Clock::time_point deadline{};

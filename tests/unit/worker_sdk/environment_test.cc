@@ -110,6 +110,13 @@ TEST_CASE("Environment: contradictions are named", "[environment]") {
         "bad argument: RANK=9 is not below WORLD_SIZE=8");
 }
 
+TEST_CASE("Environment: the range of ports is read, or refused", "[environment]") {
+  CHECK(read_environment(kLaunched, {}).ports.is_any());
+  CHECK(read_environment(with("DDPRUN_PORT_RANGE", "7-9"), {}).ports == PortRange{7, 9});
+  CHECK(refusal(with("DDPRUN_PORT_RANGE", "9-7")) ==
+        "bad environment: DDPRUN_PORT_RANGE=9-7 is no range of ports such as 29500-29599");
+}
+
 TEST_CASE("Environment: options go before RANK and WORLD_SIZE", "[environment]") {
   const Plan plan = read_environment(kLaunched, method("tcp://[::1]:80", 0, 2));
   CHECK(plan.identity.rank == 0);
