@@ -26,6 +26,12 @@ if(DDPRUN_SANITIZE)
   add_link_options(-fsanitize=${DDPRUN_SANITIZE})
 endif()
 
+# A fuzzer steers by the instrumentation of what it calls.
+if(DDPRUN_FUZZ)
+  add_compile_options(-g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
 find_program(DDPRUN_CCACHE ccache)
 if(DDPRUN_CCACHE)
   # By the list of headers that the compiler writes, no file is preprocessed just to be looked up.

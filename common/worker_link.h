@@ -30,18 +30,21 @@ constexpr std::size_t kMessageBytesMax = 8192;
 constexpr std::size_t kTextBytesMax =
     1024;  // Longer texts are cut when encoded, refused when read.
 
-// From a worker.
+// From a worker. kName is what a message calls itself in its field "type".
 struct Ready {
+  static constexpr const char* kName = "ready";
   int version = kVersion;
   int min_world = 0;  // The job computes in no round with fewer ranks.
   bool operator==(const Ready&) const = default;
 };
 struct LeftRound {
+  static constexpr const char* kName = "left";
   int round = 0;
   std::int64_t step = 0;  // The number of steps that it has committed.
   bool operator==(const LeftRound&) const = default;
 };
 struct Resumed {
+  static constexpr const char* kName = "resumed";
   int round = 0;
   std::int64_t step = 0;      // From which it goes on.
   std::int64_t repeated = 0;  // Steps that were begun before the change and run again.
@@ -52,6 +55,7 @@ using WorkerMessage = std::variant<Ready, LeftRound, Resumed>;
 
 // From its agent.
 struct Seated {
+  static constexpr const char* kName = "seated";
   int round = 0;
   int restart_count = 0;
   int rank = 0;
@@ -66,17 +70,20 @@ struct Seated {
   bool operator==(const Seated&) const = default;
 };
 struct Fence {  // The round is over: a worker in one of its operations leaves it with an error.
+  static constexpr const char* kName = "fence";
   int round = 0;
   int lost_rank = -1;  // The rank that ended and so caused it; -1: none.
   std::string why;
   bool operator==(const Fence&) const = default;
 };
 struct Change {  // The membership is to change: leave the round where all ranks leave it.
+  static constexpr const char* kName = "change";
   int round = 0;
   std::string why;
   bool operator==(const Change&) const = default;
 };
 struct Refused {  // The agent cannot work with this worker's version, and why.
+  static constexpr const char* kName = "refused";
   std::string why;
   bool operator==(const Refused&) const = default;
 };

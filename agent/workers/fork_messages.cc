@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <limits>
 #include <map>
-#include <optional>
 
+#include "common/archive/packed.h"
 #include "common/text/display.h"
 
 namespace ddprun::agent {
@@ -18,29 +16,11 @@ constexpr std::array<std::string_view, 7> kNamesOfRanks = {
 constexpr std::array<std::string_view, 5> kPrefixesOfRanks = {"GROUP_", "ROLE_", "TORCHELASTIC_",
                                                               "DDPRUN_", "NCCL_RAS_"};
 constexpr std::size_t kTextMax = 400;  // Columns of a reason.
+constexpr const char* kReply = "a reply of the fork server";
+constexpr std::array<std::string_view, 4> kReplies = {"ready", "refused", "forked", "cold"};
 
-Failure bad_reply(const std::string& why) {
-  return {Errc::kBadMessage, "a reply of the fork server: " + why};
-}
-
-template <class Number>
-std::optional<Number> number_from(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size() && !text.empty();
-  return whole && value >= 0 ? std::optional(value) : std::nullopt;
-}
-
-std::vector<std::string_view> fields_of(std::string_view packet) {
-  std::vector<std::string_view> fields;
-  while (!packet.empty()) {
-    const std::size_t end = packet.find('\0');
-    if (end == std::string_view::npos) return {};
-    fields.push_back(packet.substr(0, end));
-    packet.remove_prefix(end + 1);
-  }
-  return fields;
-}
+// Each field ends with a NUL.
+using Form = archive::Ended<'\0'>;
 
 std::string shown(std::string_view text) { return plain_line(first_columns(text, kTextMax)); }
 
@@ -57,15 +37,26 @@ std::map<std::string_view, std::string_view> settings(const std::vector<std::str
 
 }  // namespace
 
+void fields(auto& a, archive::Is<ForkRequest> auto& m) {
+  a.constant("kind", "fork"), a("number", m.number), a("agent", m.agent), a("argv", m.argv);
+  a.items("environment", m.environment);
+}
+template <class A>
+void fields(A& a, archive::Is<ForkReply> auto& m) {
+  using Kind = ForkReply::Kind;
+  std::string kind;
+  a("kind", kind);
+  const auto at = std::ranges::find(kReplies, kind);
+  if (at == kReplies.end()) throw archive::BadField{"kind"};
+  m.kind = static_cast<Kind>(at - kReplies.begin());
+  if (m.kind == Kind::kForked || m.kind == Kind::kCold) a("number", m.number);
+  if (m.kind != Kind::kForked) return a("text", m.text);
+  a("pid", m.pid);
+  if (m.pid < 2) throw archive::BadField{"pid"};
+}
+
 Result<std::string> encode(const ForkRequest& request) {
-  std::string packet;
-  const auto add = [&packet](std::string_view field) { packet.append(field).push_back('\0'); };
-  add("fork");
-  add(std::to_string(request.number));
-  add(std::to_string(request.agent));
-  add(std::to_string(request.argv.size()));
-  for (const std::string& argument : request.argv) add(argument);
-  for (const std::string& variable : request.environment) add(variable);
+  std::string packet = archive::packed<Form>(request);
   if (packet.size() <= kForkRequestMax) return packet;
   return Failure{Errc::kFrameTooLarge,
                  "its command and environment have " + std::to_string(packet.size()) +
@@ -73,23 +64,10 @@ Result<std::string> encode(const ForkRequest& request) {
 }
 
 Result<ForkReply> decode_fork_reply(std::string_view packet) {
-  using Kind = ForkReply::Kind;
-  if (packet.size() > kForkReplyMax) return bad_reply("too long");
-  const auto fields = fields_of(packet);
-  if (fields.empty()) return bad_reply("no fields");
-  if (fields[0] == "ready" || fields[0] == "refused") {
-    if (fields.size() != 2) return bad_reply("the wrong number of fields");
-    return ForkReply{.kind = fields[0] == "ready" ? Kind::kReady : Kind::kRefused,
-                     .text = shown(fields[1])};
-  }
-  if (fields[0] != "forked" && fields[0] != "cold") return bad_reply("of an unknown kind");
-  if (fields.size() != 3) return bad_reply("the wrong number of fields");
-  const auto number = number_from<std::uint64_t>(fields[1]);
-  if (!number) return bad_reply("without a number");
-  if (fields[0] == "cold") return ForkReply{Kind::kCold, *number, 0, shown(fields[2])};
-  const auto pid = number_from<int>(fields[2]);
-  if (!pid || *pid < 2) return bad_reply("without a process");
-  return ForkReply{Kind::kForked, *number, *pid, ""};
+  if (packet.size() > kForkReplyMax) return archive::failure_of({"size"}, kReply);
+  auto reply = archive::unpacked<Form, ForkReply>(packet, kReply);
+  if (reply) reply->text = shown(reply->text);
+  return reply;
 }
 
 bool is_of_rank(std::string_view variable) {

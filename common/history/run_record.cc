@@ -1,7 +1,10 @@
 #include "common/history/run_record.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <iterator>
+
+#include "common/archive/json.h"
+#include "common/history/run_record_fields.h"
 
 namespace ddprun {
 namespace {
@@ -10,16 +13,11 @@ using json = nlohmann::ordered_json;  // A verdict keeps its order.
 
 constexpr const char* kSchema = "ddprun.history/1";
 constexpr std::int64_t kLatest = 253'402'300'799;  // The end of the year 9999.
+constexpr archive::Bounds kRecordLimits{.text_bytes = std::numeric_limits<std::size_t>::max(),
+                                        .count = std::numeric_limits<std::uint64_t>::max()};
 
-json to_json(const RunTail& tail) {
-  return {{"rank", tail.rank}, {"stream", tail.stream}, {"text", tail.text}, {"end", tail.end}};
-}
-
-json to_json(const RunEventText& event) {
-  return {{"at_s", event.at_s},
-          {"level", event.is_trouble ? "warning" : "info"},
-          {"text", event.text}};
-}
+// An older ddprun may have left out anything, or written it differently.
+using Reader = archive::Reader<json, /*kForgives=*/true>;
 
 // What is nested deeper is left out: to write it anew takes a stack frame for each level.
 json parsed(std::string_view text) {
@@ -31,43 +29,6 @@ json parsed(std::string_view text) {
 std::string text_of(const json& object) {
   // Arguments and workers' lines may hold any bytes; JSON text may not.
   return object.dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
-}
-
-// What is missing, or of another type, is as good as nothing: an older ddprun may have written it.
-template <class T>
-T value_of(const json& object, const char* name, T otherwise) {
-  const auto it = object.find(name);
-  if (it == object.end()) return otherwise;
-  const bool fits = std::is_same_v<T, std::string> ? it->is_string()
-                    : std::is_integral_v<T>        ? it->is_number_integer()
-                                                   : it->is_number();
-  return fits ? it->get<T>() : otherwise;
-}
-
-std::vector<RunTail> tails_from(const json& object) {
-  std::vector<RunTail> tails;
-  const auto it = object.find("tails");
-  if (it == object.end() || !it->is_array()) return tails;
-  for (const json& tail : *it) {
-    if (!tail.is_object()) continue;
-    tails.push_back({value_of<int>(tail, "rank", -1), value_of<std::string>(tail, "stream", ""),
-                     value_of<std::string>(tail, "text", ""),
-                     value_of<std::uint64_t>(tail, "end", 0)});
-  }
-  return tails;
-}
-
-std::vector<RunEventText> events_from(const json& object) {
-  std::vector<RunEventText> events;
-  const auto it = object.find("events");
-  if (it == object.end() || !it->is_array()) return events;
-  for (const json& event : *it) {
-    if (!event.is_object()) continue;
-    events.push_back({value_of<double>(event, "at_s", 0),
-                      value_of<std::string>(event, "level", "") == "warning",
-                      value_of<std::string>(event, "text", "")});
-  }
-  return events;
 }
 
 // One that is an object, as text.
@@ -83,40 +44,43 @@ bool is_plain_object(std::string_view text) {
   return text.starts_with('{') && std::ranges::all_of(text, is_ascii) && json::accept(text);
 }
 
-void take_ending(RunRecord& record, const json& object) {
-  record.world_size = value_of<int>(object, "world_size", record.world_size);
-  record.nodes = value_of<int>(object, "nodes", record.nodes);
-  record.restarts = value_of<int>(object, "restarts", record.restarts);
-  take_object(record.verdict, object, "verdict");
-  for (RunTail& tail : tails_from(object)) record.tails.push_back(std::move(tail));
+void beginning(auto& a, auto& m) {
+  a("run_id", m.run_id), a("command", m.command), a("host", m.host);
+  a("started", m.started), a("max_restarts", m.max_restarts);
+  a("launcher_pid", m.launcher.pid), a("launcher_started", m.launcher.started);
+  a("boot", m.launcher.boot), a("folder", m.folder);
+}
+void ending(auto& a, auto& m) {
+  a("world_size", m.world_size), a("nodes", m.nodes), a("restarts", m.restarts);
 }
 
-void put_object(json& object, const char* name, const std::string& text) {
-  json part = parsed(text);
-  if (part.is_object()) object[name] = std::move(part);
+void take_ending(RunRecord& record, const json& object) {
+  const Reader reader(object, kRecordLimits);
+  ending(reader, record);
+  take_object(record.verdict, object, "verdict");
+  std::vector<RunTail> tails;
+  reader("tails", tails);
+  std::ranges::move(tails, std::back_inserter(record.tails));
+}
+
+void put_verdict(auto& writer, const RunRecord& record) {
+  json verdict = parsed(record.verdict);
+  if (!verdict.is_object()) return;
+  writer.sink().name("verdict");
+  writer.sink().value(std::move(verdict));
 }
 
 json to_json(const RunRecord& record) {
-  const LauncherLife& life = record.launcher;
-  json object = {{"schema", kSchema},         {"run_id", record.run_id},
-                 {"command", record.command}, {"host", record.host},
-                 {"started", record.started}, {"max_restarts", record.max_restarts},
-                 {"launcher_pid", life.pid},  {"launcher_started", life.started},
-                 {"boot", life.boot},         {"folder", record.folder}};
-  if (!record.took_s) {  // What a signal has begun to end has a verdict already.
-    put_object(object, "verdict", record.verdict);
-    return object;
+  archive::Writer<archive::Tree<json>> writer(kRecordLimits);
+  writer("schema", kSchema), beginning(writer, record);
+  // What a signal has begun to end has a verdict already.
+  if (record.took_s) {
+    writer("took_s", *record.took_s), writer("exit_code", record.exit_code);
+    ending(writer, record);
   }
-  object["took_s"] = *record.took_s;
-  object["exit_code"] = record.exit_code;
-  object["world_size"] = record.world_size;
-  object["nodes"] = record.nodes;
-  object["restarts"] = record.restarts;
-  put_object(object, "verdict", record.verdict);
-  object["tails"] = json::array();
-  for (const RunTail& tail : record.tails) object["tails"].push_back(to_json(tail));
-  for (const RunEventText& event : record.events) object["events"].push_back(to_json(event));
-  return object;
+  put_verdict(writer, record);
+  if (record.took_s) writer("tails", record.tails), writer.sparse("events", record.events);
+  return writer.take();
 }
 
 // `text`, an object that is not empty, ends with `end`.
@@ -134,34 +98,30 @@ std::string encode(const RunRecord& record) {
 
 std::string encode_plain(const RunRecord& record) {
   const json object = to_json(record);
-  return with_account(
-      object.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace), "}", record);
+  return with_account(object.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace),
+                      "}", record);
 }
 
 Result<RunRecord> decode_record(std::string_view text) {
   const json object = parsed(text);
-  if (!object.is_object() || value_of<std::string>(object, "schema", "") != kSchema) {
-    return Failure{Errc::kBadMessage, "decoding the record of a run"};
+  RunRecord record;
+  try {
+    if (!object.is_object()) throw archive::BadField{"schema"};
+    archive::Reader(object).constant("schema", kSchema);
+  } catch (const archive::BadField& bad) {
+    return archive::failure_of(bad, "the record of a run");
   }
-  RunRecord record{.run_id = value_of<std::string>(object, "run_id", ""),
-                   .command = value_of<std::string>(object, "command", ""),
-                   .host = value_of<std::string>(object, "host", ""),
-                   .started = std::clamp<std::int64_t>(value_of<std::int64_t>(object, "started", 0),
-                                                       0, kLatest),
-                   .max_restarts = value_of<int>(object, "max_restarts", 0),
-                   .launcher = {value_of<int>(object, "launcher_pid", 0),
-                                value_of<std::uint64_t>(object, "launcher_started", 0),
-                                value_of<std::string>(object, "boot", "")},
-                   .folder = value_of<std::string>(object, "folder", "")};
+  const Reader reader(object, kRecordLimits);
+  beginning(reader, record);
+  record.started = std::clamp<std::int64_t>(record.started, 0, kLatest);
   if (!object.contains("took_s")) {
     take_object(record.verdict, object, "verdict");
     return record;
   }
-  record.took_s = value_of<double>(object, "took_s", 0);
-  record.exit_code = value_of<int>(object, "exit_code", 0);
+  reader("took_s", record.took_s.emplace()), reader("exit_code", record.exit_code);
   take_ending(record, object);
   take_object(record.account, object, "account");
-  record.events = events_from(object);
+  reader("events", record.events);
   return record;
 }
 

@@ -3,81 +3,38 @@
 #include <csignal>
 #include <utility>
 
+#include "common/archive/packed.h"
 #include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr std::string_view kMagic = "orders 2";
-constexpr int kStringsMax = 100'000;
+constexpr std::size_t kStringsMax = 100'000;
 
 constexpr std::pair<std::string_view, int> kSignals[] = {
     {"SIGINT", SIGINT},   {"SIGTERM", SIGTERM}, {"SIGHUP", SIGHUP},
     {"SIGQUIT", SIGQUIT}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2},
 };
 
-// Strings end with a zero byte, which neither arguments nor variables can hold.
-void put(std::string& body, std::string_view text) {
-  body += text;
-  body += '\0';
-}
-
-void put(std::string& body, const std::vector<std::string>& list) {
-  put(body, std::to_string(list.size()));
-  for (const std::string& text : list) put(body, text);
-}
-
-class Strings {
- public:
-  explicit Strings(std::string_view body) : body_(body) {}
-
-  std::string text() {
-    const std::size_t end = body_.find('\0');
-    if (end == std::string_view::npos) return ok_ = false, "";
-    std::string taken(body_.substr(0, end));
-    body_.remove_prefix(end + 1);
-    return taken;
-  }
-  std::vector<std::string> list() {
-    const Result<int> count = parse_integer(text(), 0, kStringsMax);
-    std::vector<std::string> taken;
-    if (!count) return ok_ = false, taken;
-    for (int i = 0; i < *count && ok_; ++i) taken.push_back(text());
-    return taken;
-  }
-  bool all_taken() const { return ok_ && body_.empty(); }
-
- private:
-  std::string_view body_;
-  bool ok_ = true;
-};
+// Neither arguments nor variables can hold a zero byte.
+using Form = archive::Ended<'\0'>;
 
 }  // namespace
 
-std::string encode(const Orders& orders) {
-  std::string body;
-  put(body, kMagic);
-  put(body, orders.nonce);
-  put(body, orders.token);
-  put(body, orders.working_folder);
-  put(body, orders.argv);
-  put(body, orders.environment);
-  return body;
+template <class A>
+void fields(A& a, archive::Is<Orders> auto& m) {
+  a.constant("version", kMagic), a("nonce", m.nonce), a("token", m.token);
+  a("working_folder", m.working_folder);
+  a.list("argv", m.argv, kStringsMax), a.list("environment", m.environment, kStringsMax);
+  if (A::kReads && m.argv.empty()) throw archive::BadField{"argv"};
 }
 
+std::string encode(const Orders& orders) { return archive::packed<Form>(orders); }
+
 Result<Orders> decode_orders(std::string_view body) {
-  Strings strings(body);
-  if (strings.text() != kMagic) {
-    return Failure{Errc::kBadMessage, "the launching ddprun is of another version"};
-  }
-  Orders orders;
-  orders.nonce = strings.text();
-  orders.token = strings.text();
-  orders.working_folder = strings.text();
-  orders.argv = strings.list();
-  orders.environment = strings.list();
-  if (strings.all_taken() && !orders.argv.empty()) return orders;
-  return Failure{Errc::kBadMessage, "the launching ddprun's orders are damaged"};
+  return archive::unpacked<Form, Orders>(
+      body, "the orders of the launching ddprun, which may be of another version");
 }
 
 std::string encode_signal(int signal) {

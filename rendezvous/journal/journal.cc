@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/archive/json.h"
 #include "common/assert.h"
-#include "rendezvous/protocol/json_text.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-using nlohmann::json;
+using archive::json;
 
 constexpr std::size_t kChecksumDigits = 8;
 
@@ -38,114 +36,98 @@ std::string checksum(std::string_view bytes) {
   return text;
 }
 
-void write_text(JsonText& out, const char* name, std::string_view text) {
-  out.name(name);
-  out.text(text);
+constexpr archive::Bounds kEntryLimits{.text_bytes = std::numeric_limits<std::size_t>::max()};
+
+using Writer = archive::Writer<archive::JsonText>;
+using Reader = archive::Reader<>;
+
+// The field by which the daemon's own events differ from each other, and from agents' messages.
+constexpr const char* key_of(const Lost&) { return "lost"; }
+constexpr const char* key_of(const Tick&) { return "tick"; }
+constexpr const char* key_of(const Begin&) { return "begin"; }
+constexpr const char* key_of(const Recovered&) { return "recovered"; }
+constexpr const char* key_of(const Returned&) { return "returned"; }
+constexpr const char* key_of(const Unseen&) { return "unseen"; }
+constexpr const char* key_of(const StoodStill&) { return "stood_still_ms"; }
+constexpr const char* key_of(const Cancel&) { return "cancel"; }
+constexpr const char* key_of(const Drain&) { return "drain"; }
+constexpr const char* key_of(const Resize&) { return "resize"; }
+
+void event_fields(auto& a, archive::Is<Lost> auto& m) { a(key_of(m), m.how); }
+void event_fields(auto& a, archive::Is<StoodStill> auto& m) { a(key_of(m), m.how_long); }
+void event_fields(auto& a, archive::Is<Cancel> auto& m) {
+  a(key_of(m), m.reason), a("signal", m.signal);
+}
+void event_fields(auto& a, archive::Is<Drain> auto& m) { a(key_of(m), m.reason); }
+void event_fields(auto& a, archive::Is<Resize> auto& m) {
+  a(key_of(m), m.reason), a("nodes", m.nodes);
+}
+template <class A>
+void event_fields(A& a, auto& mark) {  // Whatever its value is.
+  if constexpr (!A::kReads) a(key_of(mark), true);
 }
 
-void write_time(JsonText& out, TimePoint when) {
-  out.name("t_ns");
-  out.whole(when.time_since_epoch().count());
-}
+template <class What>
+constexpr bool kIsMessage = std::is_constructible_v<AgentMessage, What>;
 
-// An agent's message is recorded as the agent sent it; the other records are the daemon's own.
-struct ToJson {
-  JsonText& out;
-  void operator()(const Heartbeat&) const { DDPRUN_ASSERT(!"a heartbeat is not recorded"); }
-  void operator()(const Lost& lost) const { write_text(out, "lost", lost.how); }
-  void operator()(const Tick&) const { out.name("tick"), out.truth(true); }
-  void operator()(const Begin&) const { out.name("begin"), out.truth(true); }
-  void operator()(const Recovered&) const { out.name("recovered"), out.truth(true); }
-  void operator()(const Returned&) const { out.name("returned"), out.truth(true); }
-  void operator()(const Unseen&) const { out.name("unseen"), out.truth(true); }
-  void operator()(const StoodStill& still) const {
-    out.name("stood_still_ms"), out.whole(still.how_long.count());
-  }
-  void operator()(const Cancel& cancel) const {
-    write_text(out, "cancel", cancel.reason);
-    out.name("signal"), out.whole(cancel.signal);
-  }
-  void operator()(const Drain& drain) const { write_text(out, "drain", drain.reason); }
-  void operator()(const Resize& resize) const {
-    write_text(out, "resize", resize.reason);
-    out.name("nodes"), out.whole(resize.nodes);
-  }
-  void operator()(const auto& message) const {
-    write_text(out, "said", encode(AgentMessage(message)));
-  }
-};
-
-template <class T>
-std::optional<T> field(const json& object, const char* name) {
-  const auto it = object.find(name);
-  if (it == object.end()) return std::nullopt;
-  if constexpr (std::is_same_v<T, std::string>) {
-    if (!it->is_string()) return std::nullopt;
+// An agent's message is recorded as the agent sent it.
+void write_event(Writer& writer, const auto& what) {
+  if constexpr (kIsMessage<std::decay_t<decltype(what)>>) {
+    writer("said", encode(AgentMessage(what)));
   } else {
-    if (!it->is_number_integer() && !it->is_boolean()) return std::nullopt;
+    event_fields(writer, what);
   }
-  return it->template get<T>();
+}
+void write_event(Writer& /*writer*/, const Heartbeat& /*what*/) {
+  DDPRUN_ASSERT(!"a heartbeat is not recorded");
 }
 
-bool read_message(const std::string& message_text, RunEvent& event) {
-  const Result<AgentMessage> message = decode_agent_message(message_text);
-  if (!message) return false;
-  return std::visit(
-      [&](const auto& m) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(m)>, Hello>)
-          return false;
-        else
-          return event.what = m, true;
+bool read_message(const Reader& reader, RunEvent& event) {
+  std::string text;
+  reader("said", text);
+  const Result<AgentMessage> message = decode_agent_message(text);
+  if (!message || std::holds_alternative<Hello>(*message)) return false;
+  std::visit(
+      [&]<class M>(const M& m) {
+        if constexpr (!std::is_same_v<M, Hello>) event.what = m;
       },
       *message);
+  return true;
 }
 
-bool read_event(const json& object, RunEvent& event) {
-  if (const auto message_text = field<std::string>(object, "said"))
-    return read_message(*message_text, event);
-  if (const auto how = field<std::string>(object, "lost")) return event.what = Lost{*how}, true;
-  if (object.contains("tick")) return event.what = Tick{}, true;
-  if (object.contains("begin")) return event.what = Begin{}, true;
-  if (object.contains("recovered")) return event.what = Recovered{}, true;
-  if (object.contains("returned")) return event.what = Returned{}, true;
-  if (object.contains("unseen")) return event.what = Unseen{}, true;
-  if (const auto ms = field<std::int64_t>(object, "stood_still_ms")) {
-    // A year; what is beyond is nonsense.
-    if (*ms < 0 || *ms > 31'536'000'000) return false;
-    return event.what = StoodStill{Milliseconds(*ms)}, true;
+template <class What>
+bool read_as(const Reader& reader, RunEvent& event) {
+  if constexpr (!kIsMessage<What>) {
+    What what;
+    if (!reader.find(key_of(what))) return false;
+    event_fields(reader, what);
+    return event.what = std::move(what), true;
   }
-  if (const auto why = field<std::string>(object, "drain")) return event.what = Drain{*why}, true;
-  const auto resized = field<std::string>(object, "resize");
-  const auto nodes = field<int>(object, "nodes");
-  if (resized && nodes) return event.what = Resize{*nodes, *resized}, true;
-  const auto reason = field<std::string>(object, "cancel");
-  const auto signal = field<int>(object, "signal");
-  if (reason && signal) return event.what = Cancel{*signal, *reason}, true;
   return false;
 }
 
-// A distance from a clock's zero that no clock reaches would overflow when times are added.
-std::optional<TimePoint> time_of(const json& object) {
-  constexpr std::int64_t kMax = std::int64_t{100} * 365 * 86'400 * 1'000'000'000;
-  const auto when = field<std::int64_t>(object, "t_ns");
-  if (!when || *when > kMax || *when < -kMax) return std::nullopt;
-  return TimePoint(Duration(*when));
+template <class... Whats>
+bool read_event(const Reader& reader, RunEvent& event, const std::variant<Whats...>&) {
+  if (reader.find("said")) return read_message(reader, event);
+  return (read_as<Whats>(reader, event) || ...);
 }
 
 std::optional<JournalEntry> decode_entry(const json& object) {
-  const auto when = time_of(object);
-  if (!when) return std::nullopt;
-  if (const auto clock = field<std::string>(object, "clock")) return ClockChange{*clock, *when};
-  const auto run = field<std::string>(object, "run");
-  if (!run) return std::nullopt;
-  if (const auto text = field<std::string>(object, "snapshot")) {
-    Result<Run> restored = Run::restore(*text, *when);
+  const Reader reader(object, kEntryLimits);
+  TimePoint when{};
+  std::string run, clock, text, node;
+  reader("t_ns", when);
+  if (reader.find("clock")) return reader("clock", clock), ClockChange{clock, when};
+  reader("run", run);
+  if (reader.find("snapshot")) {
+    reader("snapshot", text);
+    Result<Run> restored = Run::restore(text, when);
     if (!restored) return std::nullopt;
-    return RunSnapshot{*run, *when, std::move(*restored)};
+    return RunSnapshot{run, when, std::move(*restored)};
   }
-  const auto node = field<std::string>(object, "node");
-  Record record{*run, *when, {node.value_or(""), Tick{}}};
-  if (!node || !read_event(object, record.event)) return std::nullopt;
+  reader("node", node);
+  Record record{run, when, {node, Tick{}}};
+  if (!read_event(reader, record.event, record.event.what)) return std::nullopt;
   return record;
 }
 
@@ -159,41 +141,39 @@ std::optional<json> decode_line(std::string_view line) {
   return object;
 }
 
-std::string line_of(JsonText out) {
-  out.close('}');
-  const std::string body = out.take();
+std::string line_of(Writer& writer) {
+  const std::string body = writer.take();
   return checksum(body) + " " + body + "\n";
 }
 
-void write_entry(JsonText& out, const Record& record) {
-  write_text(out, "run", record.run_id);
-  write_text(out, "node", record.event.node);
-  write_time(out, record.when);
-  std::visit(ToJson{out}, record.event.what);
+void write_entry(Writer& writer, const Record& record) {
+  writer("run", record.run_id), writer("node", record.event.node), writer("t_ns", record.when);
+  std::visit([&](const auto& what) { write_event(writer, what); }, record.event.what);
 }
-
-void write_entry(JsonText& out, const RunSnapshot& snapshot) {
-  write_text(out, "run", snapshot.run_id);
-  write_time(out, snapshot.when);
-  write_text(out, "snapshot", snapshot.run.snapshot(snapshot.when));
+void write_entry(Writer& writer, const RunSnapshot& snapshot) {
+  writer("run", snapshot.run_id), writer("t_ns", snapshot.when);
+  writer("snapshot", snapshot.run.snapshot(snapshot.when));
 }
-
-void write_entry(JsonText& out, const ClockChange& change) {
-  write_text(out, "clock", change.clock);
-  write_time(out, change.when);
+void write_entry(Writer& writer, const ClockChange& change) {
+  writer("clock", change.clock), writer("t_ns", change.when);
 }
 
 // Understands `object` as the next line of `journal`; false if it cannot.
 bool take(const json& object, Journal& journal) {
-  const auto format = field<int>(object, "format");
-  if (format) {  // Also if a snapshot follows that did not become a journal of its own.
-    journal.format = *format;
-    return *format <= kJournalFormat;
+  try {
+    // Also if a snapshot follows that did not become a journal of its own.
+    const Reader reader(object);
+    if (reader.find("format")) {
+      reader("format", journal.format);
+      return journal.format <= kJournalFormat;
+    }
+    std::optional<JournalEntry> entry = decode_entry(object);
+    if (!entry) return false;
+    journal.entries.push_back(std::move(*entry));
+    return true;
+  } catch (const archive::BadField&) {
+    return false;
   }
-  std::optional<JournalEntry> entry = decode_entry(object);
-  if (!entry) return false;
-  journal.entries.push_back(std::move(*entry));
-  return true;
 }
 
 // Reads lines until the end, or the first one that is not whole or not understood.
@@ -242,18 +222,15 @@ void refuse_wrong_begins(Journal& journal) {
 }  // namespace
 
 std::string journal_header() {
-  JsonText out;
-  out.open('{');
-  write_text(out, "journal", "ddprun");
-  out.name("format"), out.whole(kJournalFormat);
-  return line_of(std::move(out));
+  Writer writer;
+  writer("journal", "ddprun"), writer("format", kJournalFormat);
+  return line_of(writer);
 }
 
 std::string encode_record(const JournalEntry& entry) {
-  JsonText out;
-  out.open('{');
-  std::visit([&](const auto& what) { write_entry(out, what); }, entry);
-  return line_of(std::move(out));
+  Writer writer;
+  std::visit([&](const auto& what) { write_entry(writer, what); }, entry);
+  return line_of(writer);
 }
 
 Journal decode_journal(std::string_view bytes) {

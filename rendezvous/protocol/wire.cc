@@ -2,33 +2,37 @@
 
 #include <array>
 
+#include "common/archive/json.h"
 #include "common/text/display.h"
-#include "rendezvous/protocol/wire_archive.h"
+#include "rendezvous/protocol/wire_fields.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun {
 
-namespace archive {
-
-void fields(auto&& a, Is<Hello> auto& m) {
-  a("version", m.version), a("run_id", m.run_id), a("node", m.node);
-  a.added("release", m.release);
-}
-void fields(auto&& a, Is<Join> auto& m) {
-  a("offer", m.offer), a("after_round", m.after_round);
-  a.added("living", m.living), a.added("serial", m.serial);
-  a.added("beginning", m.beginning), a.added("prepares", m.prepares);
-  a.added("holders", m.holders), a.added("kept_steps", m.kept_steps);
-  a.added("min_ranks", m.min_ranks);
-}
 // An agent of another age may lack some: nothing was counted.
 void counts(auto& a, auto& m) {
   for (std::size_t i = 0; i < m.kSize; ++i) {
     if (m.kRows[i].is_exported()) a.added(m.kRows[i].name, m.values[i]);
   }
 }
-void fields(auto&& a, Is<LateRank> auto& m) { a("rank", m.rank), counts(a, m.counts); }
-void fields(auto&& a, Is<SyncIncrease> auto& m) { counts(a, m.sums), a("late", m.late); }
-void fields(auto&& a, Is<PlaceTimes> auto& m) {
+void fields(auto& a, archive::Is<LateRank> auto& m) { a("rank", m.rank), counts(a, m.counts); }
+
+}  // namespace ddprun
+
+namespace ddprun::rendezvous {
+
+void fields(auto& a, archive::Is<Hello> auto& m) {
+  a("version", m.version), a("run_id", m.run_id), a("node", m.node);
+  a.added("release", m.release);
+}
+void fields(auto& a, archive::Is<Join> auto& m) {
+  a("offer", m.offer), a("after_round", m.after_round);
+  a.added("living", m.living), a.added("serial", m.serial);
+  a.added("beginning", m.beginning), a.added("prepares", m.prepares);
+  a.added("holders", m.holders), a.added("kept_steps", m.kept_steps);
+  a.added("min_ranks", m.min_ranks);
+}
+void fields(auto& a, archive::Is<SyncIncrease> auto& m) { counts(a, m.sums), a("late", m.late); }
+void fields(auto& a, archive::Is<PlaceTimes> auto& m) {
   a("local_rank", m.local_rank), a("rank", m.rank), a("parts_us", m.parts);
   a("at", m.at);
   a.added("at_risk_us", m.at_risk), a.added("steps", m.steps);
@@ -37,39 +41,39 @@ void fields(auto&& a, Is<PlaceTimes> auto& m) {
   a.added("repeated", m.repeated);
   a.added("steps_left", m.steps_left), a.added("ran_us", m.ran), a.added("resident", m.resident);
 }
-void fields(auto&& a, Is<MemoryUse> auto& m) {
+void fields(auto& a, archive::Is<MemoryUse> auto& m) {
   a("used", m.used), a("size", m.size), a("behind_ms", m.behind);
 }
-void fields(auto&& a, Is<NodeTimes> auto& m) {
+void fields(auto& a, archive::Is<NodeTimes> auto& m) {
   a("places", m.places), a("memory", m.memory);
   a.added("wants_account", m.wants_account), a.added("command", m.command);
 }
-void fields(auto&& a, Is<Heartbeat> auto& m) {
+void fields(auto& a, archive::Is<Heartbeat> auto& m) {
   a("round", m.round), a("sync", m.sync);
   a.added("times", m.times);
 }
-void fields(auto&& a, Is<Finished> auto& m) { a("round", m.round); }
-void fields(auto&& a, Is<Failed> auto& m) {
+void fields(auto& a, archive::Is<Finished> auto& m) { a("round", m.round); }
+void fields(auto& a, archive::Is<Failed> auto& m) {
   a("round", m.round), a("death", m.death);
   a.added("noticed_us", m.noticed), a.added("clock", m.clock);
 }
-void fields(auto&& a, Is<Stopped> auto& m) {
+void fields(auto& a, archive::Is<Stopped> auto& m) {
   a("round", m.round), a("deaths", m.deaths);
   a.added("successes", m.successes);
 }
-void fields(auto&& a, Is<Leave> auto& m) {
+void fields(auto& a, archive::Is<Leave> auto& m) {
   a("signal", m.signal), a("reason", m.reason);
   a.added("planned", m.planned);
 }
-void fields(auto&&, Is<Away> auto&) {}
-void fields(auto&& a, Is<Slots> auto& m) {
+void fields(auto&, archive::Is<Away> auto&) {}
+void fields(auto& a, archive::Is<Slots> auto& m) {
   a("serial", m.serial), a("round", m.round), a("kept", m.kept), a("parked", m.parked);
   a("fallen", m.fallen), a("respawned", m.respawned);
   a.added("spares", m.spares), a.added("min_ranks", m.min_ranks);
 }
-void fields(auto&& a, Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
-void fields(auto&& a, Is<Assign> auto& m) { a("seat", m.seat); }
-void fields(auto&& a, Is<StopRound> auto& m) {
+void fields(auto& a, archive::Is<Waiting> auto& m) { a("left_ms", m.left), a("text", m.text); }
+void fields(auto& a, archive::Is<Assign> auto& m) { a("seat", m.seat); }
+void fields(auto& a, archive::Is<StopRound> auto& m) {
   a("round", m.round), a("reason", m.reason), a("final", m.final);
   a.added("lost_rank", m.lost_rank);
   a.added("restart", m.restart), a.added("max_restarts", m.max_restarts);
@@ -77,102 +81,35 @@ void fields(auto&& a, Is<StopRound> auto& m) {
   a.added("awaits_cause", m.awaits_cause), a.added("lost_steps", m.lost_steps);
   a.added("waits", m.waits);
 }
-void fields(auto&& a, Is<EndRun> auto& m) { a("verdict", m.verdict); }
-void fields(auto&& a, Is<Refuse> auto& m) { a("reason", m.reason); }
-void fields(auto&& a, Is<Dismiss> auto& m) {
+void fields(auto& a, archive::Is<EndRun> auto& m) { a("verdict", m.verdict); }
+void fields(auto& a, archive::Is<Refuse> auto& m) { a("reason", m.reason); }
+void fields(auto& a, archive::Is<Dismiss> auto& m) {
   a("reason", m.reason), a.added("waits", m.waits);
   a.added("hosts", m.hosts), a.added("for_step", m.for_step);
 }
-void fields(auto&& a, Is<Alive> auto& m) {
+void fields(auto& a, archive::Is<Alive> auto& m) {
   a.added("beat_ms", m.beat), a.added("replaceable", m.replaceable);
   a.added("keeps", m.keeps), a.added("last", m.last);
   a("release", m.release);
 }
-void fields(auto&& a, Is<Respawn> auto& m) {
+void fields(auto& a, archive::Is<Respawn> auto& m) {
   a("granted", m.granted), a("restart_count", m.restart_count);
   a.added("refused", m.refused);
 }
-void fields(auto&& a, Is<Prepare> auto& m) { a("restart_count", m.restart_count); }
-void fields(auto&& a, Is<Account> auto& m) { a("piece", m.piece), a("more", m.more); }
+void fields(auto& a, archive::Is<Prepare> auto& m) { a("restart_count", m.restart_count); }
+void fields(auto& a, archive::Is<Account> auto& m) { a("piece", m.piece), a("more", m.more); }
 
-}  // namespace archive
-
-namespace {
-
-using namespace archive;
-
-template <class Message>
-std::string encode_any(const Message& message) {
-  return std::visit(
-      [](const auto& m) {
-        Writer writer;
-        writer("is", std::string(m.kName));
-        fields(writer, m);
-        return writer.take();
-      },
-      message);
+std::string encode(const AgentMessage& message) {
+  return archive::write_variant<archive::JsonText>(message, "is");
 }
-
-template <class Message, std::size_t I = 0>
-Result<Message> decode_as(const std::string& is, const json& object) {
-  if constexpr (I == std::variant_size_v<Message>) {
-    return Failure{Errc::kBadMessage,
-                   "decoding a message of unknown kind '" + is.substr(0, 40) + "'"};
-  } else {
-    std::variant_alternative_t<I, Message> message;
-    if (is != message.kName) return decode_as<Message, I + 1>(is, object);
-    try {
-      fields(Reader{object}, message);
-    } catch (const BadField& bad) {
-      return Failure{Errc::kBadMessage, "decoding field '" + bad.name + "' of '" + is + "'"};
-    }
-    return Message(std::move(message));
-  }
+std::string encode(const DaemonMessage& message) {
+  return archive::write_variant<archive::JsonText>(message, "is");
 }
-
-Failure not_an_object() {
-  return {Errc::kBadMessage, "decoding a message that is not a JSON object"};
-}
-
-// For text that is not JSON the answer means nothing; the parser will refuse it.
-bool deeper_than(int limit, std::string_view body) {
-  int depth = 0;
-  bool in_text = false;
-  for (std::size_t i = 0; i < body.size(); ++i) {
-    const char c = body[i];
-    if (in_text && c == '\\') ++i;
-    if (c == '"') in_text = !in_text;
-    if (in_text) continue;
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > limit) return true;
-  }
-  return false;
-}
-
-template <class Message>
-Result<Message> decode_any(std::string_view body) {
-  // Nesting is bounded before anything is built; no message is deeper than this.
-  constexpr int kDepthMax = 8;
-  if (deeper_than(kDepthMax, body)) return not_an_object();
-  const json object = json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return not_an_object();
-  const auto is = object.find("is");
-  if (is == object.end() || !is->is_string()) {
-    return Failure{Errc::kBadMessage, "decoding field 'is' of a message"};
-  }
-  return decode_as<Message>(is->get<std::string>(), object);
-}
-
-}  // namespace
-
-std::string encode(const AgentMessage& message) { return encode_any(message); }
-std::string encode(const DaemonMessage& message) { return encode_any(message); }
 Result<AgentMessage> decode_agent_message(std::string_view body) {
-  return decode_any<AgentMessage>(body);
+  return archive::read_variant<AgentMessage>(body, "is");
 }
 Result<DaemonMessage> decode_daemon_message(std::string_view body) {
-  return decode_any<DaemonMessage>(body);
+  return archive::read_variant<DaemonMessage>(body, "is");
 }
 
 std::string release_text(std::string_view release) {

@@ -5,27 +5,28 @@
 #include <algorithm>
 #include <tuple>
 
+#include "common/archive/json.h"
 #include "common/text/figures.h"
-#include "rendezvous/protocol/wire_archive.h"
+#include "rendezvous/protocol/wire_fields.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 
-void fields(auto&& a, archive::Is<Moment> auto& m) {
+void fields(auto& a, archive::Is<Moment> auto& m) {
   a("noticed_us", m.noticed), a("clock", m.clock);
 }
-void fields(auto&& a, archive::Is<LostGrant> auto& m) {
+void fields(auto& a, archive::Is<LostGrant> auto& m) {
   a("node", m.node), a("fallen", m.fallen), a("granted", m.granted);
 }
-void fields(auto&& a, archive::Is<MemoryCopy> auto& m) {
+void fields(auto& a, archive::Is<MemoryCopy> auto& m) {
   a("node", m.node), a("holder", m.holder), a("before", m.before);
 }
-void fields(auto&& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times", m.times); }
+void fields(auto& a, archive::Is<Loss> auto& m) { a("what", m.what), a("times", m.times); }
 
 // Both functions take their object apart as a whole: a field that is added to it and forgotten here
 // does not compile.
 struct Run::Snapshot {
-  static void run(auto&& a, auto& whole) {
+  static void run(auto& a, auto& whole) {
     auto& [config, config_from, state, round, restart_count, size, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, daemon_host, step_mates, beat_floor, gather_ends,
            last_call_ends, stop_ends, grow_at, silence_check, keep, planned, change, parked,
@@ -53,7 +54,7 @@ struct Run::Snapshot {
     (void)parked;
   }
 
-  static void member(auto&& a, auto& whole) {
+  static void member(auto& a, auto& whole) {
     auto& [offer, phase, arrival, group_rank_before, after_round, seat, last_seen, beat,
            heartbeat_acknowledged, roster_notified, unanswered, missing, asked, round_trip, living,
            beginning, prepares, invited, holders, kept, parked, spares, serial, fallen, granted,
@@ -79,9 +80,9 @@ struct Run::Snapshot {
 };
 
 std::string Run::snapshot(TimePoint at) const {
-  archive::Writer writer(at);
+  archive::Writer<archive::JsonText> writer(at);
   Snapshot::run(writer, *this);
-  writer.list("members", members_, [&](const auto& one) {
+  writer.list_of("members", members_, [&](const auto& one) {
     writer.object([&] {
       writer("node", one.first);
       Snapshot::member(writer, one.second);
@@ -92,26 +93,23 @@ std::string Run::snapshot(TimePoint at) const {
 
 void Run::Snapshot::read(const archive::json& object, TimePoint at, Run& whole) {
   // A verdict quotes the last words of many workers.
-  constexpr std::size_t kSnapshotTextMax = std::size_t{64} << 20;
-  const auto reader = [&](const archive::json& from) {
-    return archive::Reader{from, at, kSnapshotTextMax};
-  };
-  run(reader(object), whole);
+  const archive::Reader reader(object, {.text_bytes = std::size_t{64} << 20}, at);
+  run(reader, whole);
   for (const WorkerDeath& death : whole.deaths_) {
     if (!whole.dead_ranks_.insert(death.rank).second) throw archive::BadField{"deaths"};
   }
   // A daemon of an earlier version kept the blame in a run that nothing may open again.
   const bool failed = whole.verdict_ && whole.verdict_->kind == Verdict::Kind::kWorkerFailed;
   if (whole.state_ == State::kEnded || (whole.verdict_ && !failed)) whole.workers_blamed_ = false;
-  const archive::json& list = reader(object).value("members");
+  const archive::json& list = reader.value("members");
   if (!list.is_array()) throw archive::BadField{"members"};
   for (const archive::json& item : list) {
-    if (!item.is_object()) throw archive::BadField{"members"};
+    const archive::Reader one_of = reader.of(item, "members");
     NodeId node;
-    reader(item)("node", node);
+    one_of("node", node);
     const auto [one, is_new] = whole.members_.try_emplace(node);
     if (!is_new) throw archive::BadField{"node"};
-    Snapshot::member(reader(item), one->second);
+    Snapshot::member(one_of, one->second);
     ++whole.in_phase_[static_cast<std::size_t>(one->second.phase)];
     if (one->second.phase == Phase::kReady) whole.ready_.insert(node);
     whole.parked_ += one->second.parked;
@@ -173,15 +171,13 @@ bool Run::Snapshot::plausible(const Run& run, TimePoint at) {
 }
 
 Result<Run> Run::restore(std::string_view snapshot, TimePoint at) {
-  const archive::json object = archive::json::parse(snapshot, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) {
-    return Failure{Errc::kBadMessage, "reading a snapshot that is not a JSON object"};
-  }
+  const Result<archive::json> object = archive::parse_object(snapshot, {});
+  if (!object) return object.error();
   Run run;
   try {
-    Snapshot::read(object, at, run);
+    Snapshot::read(*object, at, run);
   } catch (const archive::BadField& bad) {
-    return Failure{Errc::kBadMessage, "reading field '" + bad.name + "' of a snapshot"};
+    return archive::failure_of(bad, "a snapshot");
   }
   if (!Snapshot::plausible(run, at)) {
     return Failure{Errc::kBadMessage, "reading a snapshot of a run that cannot be"};

@@ -3,19 +3,22 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/archive/json.h"
 #include "common/checksum.h"
 
 namespace ddprun::worker_sdk {
 namespace {
 
-using nlohmann::json;
+using archive::json;
 
 constexpr const char* kFormat = "ddprun-checkpoint-1";
 // A limit for sizes, so that no sum or product of two of them overflows.
-constexpr std::uint64_t kSizeMax = std::uint64_t{1} << 56;
+constexpr archive::Bounds kManifestLimits{.bytes = kManifestBytesMax,
+                                          .text_bytes = kManifestBytesMax,
+                                          .items = kManifestBytesMax,
+                                          .count = std::uint64_t{1} << 56};
 
 struct Refused {
   std::string reason;
@@ -31,8 +34,6 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
-std::string checksum_of(const std::string& text) { return hex(checksum(text.data(), text.size())); }
-
 DataType type_named(const std::string& name) {
   for (const TypeFacts& known : kDataTypes) {
     if (name == known.name) return known.type;
@@ -40,64 +41,39 @@ DataType type_named(const std::string& name) {
   throw Refused{"there is no element type " + name};
 }
 
-std::uint64_t size_at(const json& object, const char* key) {
-  const json& value = object.at(key);
-  require(value.is_number_unsigned() && value.get<std::uint64_t>() <= kSizeMax,
-          std::string(key) + " is not a size");
-  return value.get<std::uint64_t>();
-}
+std::string checksum_of(const std::string& text) { return hex(checksum(text.data(), text.size())); }
 
-std::int64_t step_at(const json& object) {
-  require(object.at("step").is_number_integer(), "the step is not a number");
-  return object.at("step").get<std::int64_t>();
-}
+}  // namespace
 
-json to_json(const ManifestArray& array) {
-  json pieces = json::array();
-  for (const ManifestPiece& p : array.pieces) {
-    pieces.push_back({{"offset", p.offset},
-                      {"count", p.count},
-                      {"file", p.file},
-                      {"at", p.at},
-                      {"checksum", hex(p.checksum)}});
+template <class A>
+void fields(A& a, archive::Is<ManifestPiece> auto& m) {
+  std::string digits = hex(m.checksum);
+  a("offset", m.offset), a("count", m.count), a("file", m.file), a("at", m.at);
+  a("checksum", digits);
+  if constexpr (A::kReads) {
+    const bool good =
+        digits.size() == 16 && digits.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (!good) throw archive::BadField{"checksum"};
+    m.checksum = std::stoull(digits, nullptr, 16);
   }
-  return {{"name", array.name},
-          {"type", name_of(array.type)},
-          {"count", array.count},
-          {"pieces", std::move(pieces)}};
+}
+template <class A>
+void fields(A& a, archive::Is<ManifestArray> auto& m) {
+  std::string type = name_of(m.type);
+  a("name", m.name), a("type", type), a("count", m.count), a("pieces", m.pieces);
+  if constexpr (A::kReads) m.type = type_named(type);
+}
+void fields(auto& a, archive::Is<ManifestFile> auto& m) { a("name", m.name), a("bytes", m.bytes); }
+void fields(auto& a, archive::Is<Manifest> auto& m) {
+  a.constant("format", kFormat), a("step", m.step), a("world_size", m.world_size);
+  a("files", m.files), a("arrays", m.arrays);
+}
+void fields(auto& a, archive::Is<Contribution> auto& m) {
+  a("failure", m.failure), a("refusal", m.refusal), a("step", m.step), a("number", m.number);
+  a("bytes", m.bytes), a("arrays", m.arrays);
 }
 
-ManifestPiece piece_of(const json& value) {
-  const auto digits = value.at("checksum").get<std::string>();
-  require(digits.size() == 16 && digits.find_first_not_of("0123456789abcdef") == std::string::npos,
-          "a checksum is none");
-  return {.offset = size_at(value, "offset"),
-          .count = size_at(value, "count"),
-          .file = static_cast<std::uint32_t>(std::min<std::uint64_t>(size_at(value, "file"), ~0U)),
-          .at = size_at(value, "at"),
-          .checksum = std::stoull(digits, nullptr, 16)};
-}
-
-ManifestArray array_of(const json& value) {
-  ManifestArray array{.name = value.at("name").get<std::string>(),
-                      .type = type_named(value.at("type").get<std::string>()),
-                      .count = size_at(value, "count"),
-                      .pieces = {}};
-  for (const json& piece : value.at("pieces")) array.pieces.push_back(piece_of(piece));
-  return array;
-}
-
-std::vector<ManifestArray> arrays_of(const json& value) {
-  std::vector<ManifestArray> arrays;
-  for (const json& array : value.at("arrays")) arrays.push_back(array_of(array));
-  return arrays;
-}
-
-json to_json(const std::vector<ManifestArray>& arrays) {
-  json result = json::array();
-  for (const ManifestArray& array : arrays) result.push_back(to_json(array));
-  return result;
-}
+namespace {
 
 // Throws unless each element is there once, and each piece within its file.
 void check(const ManifestArray& array, const std::vector<ManifestFile>& files) {
@@ -132,19 +108,13 @@ void check(const Manifest& manifest) {
 }
 
 Manifest manifest_of(json value) {
-  require(value.is_object() && value.contains("checksum"), "it is not a manifest");
+  require(value.contains("checksum") && value.at("checksum").is_string(), "it is not a manifest");
   const auto want = value.at("checksum").get<std::string>();
   value.erase("checksum");
   require(checksum_of(value.dump()) == want, "its checksum does not match");
-  require(value.at("format") == kFormat, "its format is not " + std::string(kFormat));
-  Manifest manifest{.step = step_at(value),
-                    .world_size = static_cast<int>(
-                        std::min<std::uint64_t>(size_at(value, "world_size"), 1U << 30)),
-                    .files = {},
-                    .arrays = arrays_of(value)};
-  for (const json& file : value.at("files")) {
-    manifest.files.push_back({file.at("name").get<std::string>(), size_at(file, "bytes")});
-  }
+  Manifest manifest;
+  const archive::Reader reader(value, kManifestLimits);
+  fields(reader, manifest);
   check(manifest);
   return manifest;
 }
@@ -192,16 +162,19 @@ Manifest combined(std::vector<Contribution>&& all) {
 }
 
 Contribution contribution_of(const json& value) {
-  Contribution c{.failure = value.at("failure").get<std::string>(),
-                 .refusal = value.at("refusal").get<std::string>(),
-                 .step = step_at(value),
-                 .number = size_at(value, "number"),
-                 .bytes = size_at(value, "bytes"),
-                 .arrays = arrays_of(value)};
-  for (const ManifestArray& array : c.arrays) {
+  Contribution contribution;
+  const archive::Reader reader(value, kManifestLimits);
+  fields(reader, contribution);
+  for (const ManifestArray& array : contribution.arrays) {
     require(array.pieces.size() == 1, "a rank saves several pieces of '" + array.name + "' as one");
   }
-  return c;
+  return contribution;
+}
+
+json object_of(const std::string& text) {
+  auto object = archive::parse_object(text, kManifestLimits);
+  require(object.has_value(), object.error().context);
+  return std::move(*object);
 }
 
 // The result of `read`, or the text of its exception.
@@ -211,8 +184,8 @@ std::variant<T, std::string> attempt(const Read& read) {
     return read();
   } catch (const Refused& refused) {
     return refused.reason;
-  } catch (const json::exception&) {
-    return std::string("it is not the JSON that was expected");
+  } catch (const archive::BadField& bad) {
+    return "its field '" + bad.name + "' is missing or wrong";
   }
 }
 
@@ -223,33 +196,21 @@ ManifestOrReason combine(std::vector<Contribution> contributions) {
 }
 
 std::string encode(const Manifest& manifest) {
-  json files = json::array();
-  for (const ManifestFile& file : manifest.files) {
-    files.push_back({{"name", file.name}, {"bytes", file.bytes}});
-  }
-  json value = {{"format", kFormat},
-                {"step", manifest.step},
-                {"world_size", manifest.world_size},
-                {"files", std::move(files)},
-                {"arrays", to_json(manifest.arrays)}};
-  const std::string sum = checksum_of(value.dump());
-  value["checksum"] = sum;
+  json value = archive::tree_of(manifest, kManifestLimits);
+  value["checksum"] = checksum_of(value.dump());
   return value.dump(1) + "\n";
 }
 
-std::string encode(const Contribution& c) {
-  return json{{"failure", c.failure}, {"refusal", c.refusal}, {"step", c.step},
-              {"number", c.number},   {"bytes", c.bytes},     {"arrays", to_json(c.arrays)}}
-      .dump(-1, ' ', false, json::error_handler_t::replace);  // Paths may be anything.
+std::string encode(const Contribution& contribution) {  // Paths may be anything.
+  return archive::text_of(archive::tree_of(contribution, kManifestLimits));
 }
 
 ManifestOrReason decode_manifest(const std::string& text) {
-  if (text.size() > kManifestBytesMax) return std::string("it is too large");
-  return attempt<Manifest>([&] { return manifest_of(json::parse(text)); });
+  return attempt<Manifest>([&] { return manifest_of(object_of(text)); });
 }
 
 std::variant<Contribution, std::string> decode_contribution(const std::string& text) {
-  return attempt<Contribution>([&] { return contribution_of(json::parse(text)); });
+  return attempt<Contribution>([&] { return contribution_of(object_of(text)); });
 }
 
 bool is_utf8(const std::string& text) {

@@ -211,7 +211,10 @@ Table Joiner::meet() {
       meeting_->hold("hello", encode(hello()),
                      [this](const auto& statements) { return encode(decide_for(statements)); });
   const auto table = decode_table(answer);
-  if (!table) fail(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun");
+  if (!table) {
+    fail(ErrorKind::mismatch, 0,
+         "rank 0 is of another version of ddprun: " + table.error().context);
+  }
   if (static_cast<int>(table->hellos.size()) != size_) {
     fail(ErrorKind::mismatch, 0,
          "rank 0 has a world of " + std::to_string(table->hellos.size()) + ", this rank one of " +

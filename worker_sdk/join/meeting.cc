@@ -1,11 +1,10 @@
 #include "worker_sdk/join/meeting.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
-#include <iterator>
-#include <sstream>
+#include <functional>
 #include <utility>
+
+#include "common/archive/packed.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -35,31 +34,35 @@ std::string key(const std::string& topic, int rank) { return topic + "/" + std::
               text);
 }
 
+// What follows kFailure.
+struct FailureText {
+  int kind = 0;
+  int peer = -1;
+  std::vector<int> missing{};
+  std::string text{};
+};
+
+void fields(auto& a, archive::Is<FailureText> auto& m) {
+  a("kind", m.kind), a("peer", m.peer), a("missing", m.missing), a.remainder("text", m.text);
+}
+
 std::string encode_failure(const Error& error) {
-  const std::vector<int>& missing = error.where().missing;
-  std::string text = kFailure + std::to_string(error.code().value()) + " " +
-                     std::to_string(error.where().peer) + " " + std::to_string(missing.size()) +
-                     " ";
-  for (const int r : missing) text += std::to_string(r) + " ";
-  return text + error.text();
+  const FailureText failure{error.code().value(), error.where().peer, error.where().missing,
+                            error.text()};
+  return kFailure + archive::packed<archive::Ended<' '>>(failure);
 }
 
 // The answer's content, or throws its failure. Ranks in it must be below `size`.
 std::string open(const std::string& answer, int size) {
   if (!answer.empty() && answer.front() == kAnswer) return answer.substr(1);
-  std::istringstream words(answer.empty() ? answer : answer.substr(1));
-  int kind = 0, peer = -1, count = 0;
-  words >> kind >> peer >> count;
-  const bool sane = kind >= static_cast<int>(ErrorKind::bad_argument) &&
-                    kind <= static_cast<int>(ErrorKind::system) && count >= 0 && count <= size;
-  std::vector<int> missing(words && sane ? static_cast<std::size_t>(count) : 0);
-  for (int& r : missing) words >> r;
-  if (!words || !sane) {
-    throw_failure(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun");
-  }
-  words.get();  // The space.
-  const std::string text(std::istreambuf_iterator<char>(words), {});
-  throw_failure(static_cast<ErrorKind>(kind), peer, text, std::move(missing));
+  auto failure = archive::unpacked<archive::Ended<' '>, FailureText>(
+      answer.empty() ? answer : answer.substr(1), "rank 0's answer");
+  const bool sane = failure && failure->kind >= static_cast<int>(ErrorKind::bad_argument) &&
+                    failure->kind <= static_cast<int>(ErrorKind::system) &&
+                    failure->missing.size() <= static_cast<std::size_t>(size);
+  if (!sane) throw_failure(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun");
+  throw_failure(static_cast<ErrorKind>(failure->kind), failure->peer, failure->text,
+                std::move(failure->missing));
 }
 
 }  // namespace
@@ -140,9 +143,10 @@ constexpr milliseconds kSettlementGrace{2000};  // For the settling rank to writ
 
 std::string presence_key(int rank) { return "here/" + std::to_string(rank); }
 
-[[noreturn]] void refuse(const SurvivorsRequest& request, const std::string& owner) {
+[[noreturn]] void refuse(const SurvivorsRequest& request, const std::string& owner,
+                         const Failure& why) {
   throw Error(ErrorKind::mismatch, {.rank = request.rank, .operation = "shrink"},
-              owner + " is of another version of ddprun");
+              owner + " is of another version of ddprun: " + why.context);
 }
 
 // False: some ranks have not arrived.
@@ -168,7 +172,7 @@ void listen(Store& keys, Survey& survey, const SurvivorsRequest& request) {
     for (const int r : awaited) {
       if (!all && !keys.check({presence_key(r)})) continue;
       const auto lost = decode_ranks(keys.get(presence_key(r), kSettlementGrace), request.size);
-      if (!lost) refuse(request, "rank " + std::to_string(r));
+      if (!lost) refuse(request, "rank " + std::to_string(r), lost.error());
       survey.add_report(r, *lost);
     }
     if (over || (!all && keys.check({"settled"}))) return;
@@ -186,22 +190,11 @@ AgreedSurvivors agree_on_survivors(Store& keys, const SurvivorsRequest& request)
     keys.set("settled", encode(AgreedSurvivors{request.limit, survey.members()}));
   }
   const auto settlement = decode_agreed(keys.get("settled", kSettlementGrace), request.size);
-  if (!settlement) refuse(request, "the rank that settles which ranks are left");
+  if (!settlement) {
+    refuse(request, "the rank that settles which ranks are left", settlement.error());
+  }
   return *settlement;
 }
-
-namespace {
-
-// Numbers with a space behind each.
-std::optional<std::int64_t> take_number(std::string_view& text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data() + text.size() || *end != ' ') return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
-  return number;
-}
-
-}  // namespace
 
 Survey::Survey(int rank, int size, const std::vector<int>& lost) : size_(size) {
   add_report(rank, lost);
@@ -228,33 +221,44 @@ std::vector<int> Survey::members() const {
   return ranks;
 }
 
-std::string encode_ranks(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int r : ranks) text += std::to_string(r) + " ";
-  return text;
-}
-
-std::string encode(const AgreedSurvivors& settlement) {
-  return std::to_string(settlement.limit.count()) + " " + encode_ranks(settlement.members);
-}
-
-std::optional<std::vector<int>> decode_ranks(std::string_view text, int size) {
+struct RankList {
   std::vector<int> ranks;
-  while (!text.empty()) {
-    const auto rank = take_number(text);
-    if (!rank || *rank < 0 || *rank >= size) return std::nullopt;
-    if (!ranks.empty() && *rank <= ranks.back()) return std::nullopt;
-    ranks.push_back(static_cast<int>(*rank));
-  }
-  return ranks;
+};
+void fields(auto& a, archive::Is<RankList> auto& m) { a.items("ranks", m.ranks); }
+void fields(auto& a, archive::Is<AgreedSurvivors> auto& m) {
+  a("limit", m.limit), a.items("members", m.members);
 }
 
-std::optional<AgreedSurvivors> decode_agreed(std::string_view text, int size) {
-  const auto limit = take_number(text);
-  if (!limit || *limit < 0) return std::nullopt;
-  auto members = decode_ranks(text, size);
-  if (!members) return std::nullopt;
-  return AgreedSurvivors{std::chrono::milliseconds(*limit), std::move(*members)};
+namespace {
+
+// Numbers with a space behind each.
+using Numbers = archive::Ended<' '>;
+
+// `what`, if `ranks` rise and are of a group of `size`.
+template <class What>
+Result<What> checked(Result<What> what, const std::vector<int>& ranks, int size) {
+  const bool rise = std::ranges::adjacent_find(ranks, std::greater_equal<>()) == ranks.end();
+  const bool fit = ranks.empty() || (ranks.front() >= 0 && ranks.back() < size);
+  return rise && fit ? what : archive::failure_of({"ranks"}, "those of a group");
+}
+
+}  // namespace
+
+std::string encode_ranks(const std::vector<int>& ranks) {
+  return archive::packed<Numbers>(RankList{ranks});
+}
+std::string encode(const AgreedSurvivors& settlement) {
+  return archive::packed<Numbers>(settlement);
+}
+
+Result<std::vector<int>> decode_ranks(std::string_view text, int size) {
+  const auto list = archive::unpacked<Numbers, RankList>(text, "a list of ranks");
+  if (!list) return list.error();
+  return checked<std::vector<int>>(list->ranks, list->ranks, size);
+}
+Result<AgreedSurvivors> decode_agreed(std::string_view text, int size) {
+  const auto agreed = archive::unpacked<Numbers, AgreedSurvivors>(text, "the agreed survivors");
+  return agreed ? checked(agreed, agreed->members, size) : agreed;
 }
 
 }  // namespace ddprun::worker_sdk

@@ -6,13 +6,13 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "common/error.h"
 #include "ddprun/store.h"
 #include "worker_sdk/base/operation.h"
 
@@ -83,9 +83,9 @@ struct AgreedSurvivors {
 
 std::string encode_ranks(const std::vector<int>& ranks);
 std::string encode(const AgreedSurvivors& settlement);
-// std::nullopt if the text is not what encode makes for a group of `size` ranks.
-std::optional<std::vector<int>> decode_ranks(std::string_view text, int size);
-std::optional<AgreedSurvivors> decode_agreed(std::string_view text, int size);
+// A failure names the field that is not what encode makes for a group of `size` ranks.
+Result<std::vector<int>> decode_ranks(std::string_view text, int size);
+Result<AgreedSurvivors> decode_agreed(std::string_view text, int size);
 
 // How the survivors of a group agree through the store on its members, without knowing which ranks
 // will arrive: each reports itself and the ranks that it considers lost. The first that knows of

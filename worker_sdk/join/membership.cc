@@ -1,11 +1,11 @@
 #include "worker_sdk/join/membership.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <mutex>
 #include <utility>
 
+#include "common/archive/packed.h"
 #include "worker_sdk/shm/shm_team.h"
 
 namespace ddprun::worker_sdk {
@@ -54,52 +54,6 @@ std::shared_ptr<void> begin_life(const Plan& plan) {
 
 namespace {
 
-// "5:hello3:you": fields of any bytes, each with its length.
-void put(std::string& out, std::string_view field) {
-  out += std::to_string(field.size()) + ":";
-  out += field;
-}
-
-template <class Integer>
-void put_number(std::string& out, Integer value) {
-  put(out, std::to_string(value));
-}
-
-class Fields {
- public:
-  explicit Fields(std::string_view text) : rest_(text) {}
-
-  std::string text() {
-    std::size_t size = 0;
-    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), size);
-    const auto head = static_cast<std::size_t>(end - rest_.data()) + 1;
-    if (error != std::errc() || head > rest_.size() || *end != ':' || size > rest_.size() - head) {
-      ok_ = false;
-      rest_ = {};
-      return {};
-    }
-    std::string field(rest_.substr(head, size));
-    rest_.remove_prefix(head + size);
-    return field;
-  }
-
-  template <class Integer>
-  Integer number() {
-    const std::string field = text();
-    Integer value{};
-    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (error != std::errc() || end != field.data() + field.size()) ok_ = false;
-    return value;
-  }
-
-  bool ok() const { return ok_; }
-  bool finished() const { return ok_ && rest_.empty(); }
-
- private:
-  std::string_view rest_;
-  bool ok_ = true;
-};
-
 void blame(Table& table, int rank, const std::string& error) {
   table.backend.clear();
   table.culprit = rank;
@@ -112,96 +66,45 @@ std::string requested(const Table& table, int rank) {
          hello.backend;
 }
 
-std::string of_another_version(std::size_t rank) {
-  return "rank " + std::to_string(rank) + " is of another version";
+std::string of_another_version(std::size_t rank, const Failure& why) {
+  return "rank " + std::to_string(rank) + " is of another version: " + why.context;
 }
 
 }  // namespace
 
-std::string encode(const Introduction& hello) {
-  std::string text;
-  put(text, hello.host);
-  put(text, hello.domain);
-  put(text, hello.network);
-  put_number(text, hello.pid);
-  put(text, hello.address);
-  put(text, hello.backend);
-  return text;
+void fields(auto& a, archive::Is<Introduction> auto& m) {
+  a("host", m.host), a("domain", m.domain), a("network", m.network), a("pid", m.pid);
+  a("address", m.address), a("backend", m.backend);
+}
+void fields(auto& a, archive::Is<Table> auto& m) {
+  a("backend", m.backend), a("culprit", m.culprit), a("error", m.error), a("hellos", m.hellos);
+}
+void fields(auto& a, archive::Is<SegmentName> auto& m) {
+  a("pid", m.pid), a("fd", m.fd), a("inode", m.inode), a("bytes", m.bytes);
+}
+void fields(auto& a, archive::Is<Attachment> auto& m) {
+  a("problem", m.problem), a("ended", m.ended);
 }
 
-std::optional<Introduction> decode_introduction(std::string_view text) {
-  Fields fields(text);
-  Introduction hello;
-  hello.host = fields.text();
-  hello.domain = fields.text();
-  hello.network = fields.text();
-  hello.pid = fields.number<std::int32_t>();
-  hello.address = fields.text();
-  hello.backend = fields.text();
-  if (!fields.finished()) return std::nullopt;
-  return hello;
-}
-
-std::string encode(const Table& table) {
-  std::string text;
-  put(text, table.backend);
-  put_number(text, table.culprit);
-  put(text, table.error);
-  put_number(text, table.hellos.size());
-  for (const Introduction& hello : table.hellos) put(text, encode(hello));
-  return text;
-}
-
-std::optional<Table> decode_table(std::string_view text) {
-  Fields fields(text);
-  Table table;
-  table.backend = fields.text();
-  table.culprit = fields.number<int>();
-  table.error = fields.text();
-  const auto n = fields.number<std::size_t>();
-  for (std::size_t i = 0; i < n && fields.ok(); ++i) {
-    const auto hello = decode_introduction(fields.text());
-    if (!hello) return std::nullopt;
-    table.hellos.push_back(*hello);
-  }
-  if (!fields.finished()) return std::nullopt;
-  return table;
-}
-
+std::string encode(const Introduction& hello) { return archive::packed<archive::Counted>(hello); }
+std::string encode(const Table& table) { return archive::packed<archive::Counted>(table); }
 std::string encode(const SegmentName& segment) {
-  std::string text;
-  put_number(text, segment.pid);
-  put_number(text, segment.fd);
-  put_number(text, segment.inode);
-  put_number(text, segment.bytes);
-  return text;
+  return archive::packed<archive::Counted>(segment);
 }
-
-std::optional<SegmentName> decode_segment(std::string_view text) {
-  Fields fields(text);
-  SegmentName segment;
-  segment.pid = fields.number<std::int32_t>();
-  segment.fd = fields.number<std::int32_t>();
-  segment.inode = fields.number<std::uint64_t>();
-  segment.bytes = fields.number<std::uint64_t>();
-  if (!fields.finished()) return std::nullopt;
-  return segment;
-}
-
 std::string encode(const Attachment& attachment) {
-  std::string text;
-  put(text, attachment.problem);
-  put_number(text, attachment.ended);
-  return text;
+  return archive::packed<archive::Counted>(attachment);
 }
-
-std::optional<Attachment> decode_attachment(std::string_view text) {
-  Fields fields(text);
-  Attachment attachment;
-  attachment.problem = fields.text();
-  attachment.ended = fields.number<int>();
-  if (!fields.finished()) return std::nullopt;
-  return attachment;
+Result<Introduction> decode_introduction(std::string_view text) {
+  return archive::unpacked<archive::Counted, Introduction>(text, "an introduction");
+}
+Result<Table> decode_table(std::string_view text) {
+  return archive::unpacked<archive::Counted, Table>(text, "the table of ranks");
+}
+Result<SegmentName> decode_segment(std::string_view text) {
+  return archive::unpacked<archive::Counted, SegmentName>(text, "the name of shared memory");
+}
+Result<Attachment> decode_attachment(std::string_view text) {
+  return archive::unpacked<archive::Counted, Attachment>(text, "an attachment");
 }
 
 std::vector<std::vector<int>> hosts_of(const std::vector<Introduction>& hellos) {
@@ -256,7 +159,8 @@ Table decide(const std::vector<std::string>& statements) {
     auto hello = decode_introduction(text);
     if (!hello) {
       Table table;
-      blame(table, static_cast<int>(hellos.size()), of_another_version(hellos.size()));
+      blame(table, static_cast<int>(hellos.size()),
+            of_another_version(hellos.size(), hello.error()));
       return table;
     }
     hellos.push_back(std::move(*hello));
@@ -270,7 +174,9 @@ Sharing decide_sharing(const std::vector<std::string>& statements, std::string_v
   for (std::size_t r = 0; r < statements.size(); ++r) {
     const int rank = static_cast<int>(r);
     const auto attachment = decode_attachment(statements[r]);
-    if (!attachment) return {false, ErrorKind::mismatch, rank, of_another_version(r)};
+    if (!attachment) {
+      return {false, ErrorKind::mismatch, rank, of_another_version(r, attachment.error())};
+    }
     if (attachment->ended >= 0) {
       return {false, ErrorKind::peer_lost, attachment->ended,
               "rank " + std::to_string(attachment->ended) + " ended before all had joined"};

@@ -3,11 +3,11 @@
 // only; join.cc carries it through the store.
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/error.h"
 #include "ddprun/error.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/join/environment.h"
@@ -55,11 +55,11 @@ std::string encode(const Introduction& hello);
 std::string encode(const Table& table);
 std::string encode(const SegmentName& segment);
 std::string encode(const Attachment& attachment);
-// std::nullopt if the text is not what encode() makes.
-std::optional<Introduction> decode_introduction(std::string_view text);
-std::optional<Table> decode_table(std::string_view text);
-std::optional<SegmentName> decode_segment(std::string_view text);
-std::optional<Attachment> decode_attachment(std::string_view text);
+// A failure names the field that is not what encode() makes.
+Result<Introduction> decode_introduction(std::string_view text);
+Result<Table> decode_table(std::string_view text);
+Result<SegmentName> decode_segment(std::string_view text);
+Result<Attachment> decode_attachment(std::string_view text);
 
 // A request for "auto" or "cpu" becomes "shm" if all ranks can share memory, "cpu" if some can,
 // else "gloo".

@@ -120,7 +120,8 @@ void NcclJoiner::compare() {
       const auto facts = decode_gpu_facts(text);
       const auto r = static_cast<int>(all.size());
       if (!facts)
-        fail(ErrorKind::mismatch, r, "rank " + std::to_string(r) + " is of another version");
+        fail(ErrorKind::mismatch, r,
+             "rank " + std::to_string(r) + " is of another version: " + facts.error().context);
       able = able && facts->error.empty();
       all.push_back(*facts);
     }

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <map>
 
+#include "common/archive/packed.h"
+
 namespace ddprun::worker_sdk {
 namespace {
 
@@ -30,42 +32,22 @@ int usual_version(const std::vector<GpuFacts>& facts) {
       ->nccl_version;
 }
 
-bool take_line(std::string_view& text, std::string& line) {
-  const std::size_t end = text.find('\n');
-  if (end == std::string_view::npos) return false;
-  line = text.substr(0, end);
-  text.remove_prefix(end + 1);
-  return true;
-}
-
-bool take_number(std::string_view& text, int& value) {
-  std::string line;
-  if (!take_line(text, line)) return false;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-  return error == std::errc() && end == line.data() + line.size();
-}
-
 }  // namespace
 
-std::string encode(const GpuFacts& facts) {
-  std::string error = facts.error.substr(0, kTextMax);
-  std::replace(error.begin(), error.end(), '\n', ' ');
-  return std::to_string(facts.nccl_version) + "\n" + std::to_string(facts.device) + "\n" +
-         facts.bus_id + "\n" + (facts.may_share ? "1" : "0") + "\n" + error + "\n";
+void fields(auto& a, archive::Is<GpuFacts> auto& m) {
+  a("nccl_version", m.nccl_version), a("device", m.device);
+  a.text("bus_id", m.bus_id, kBusIdMax), a("may_share", m.may_share);
+  a.text("error", m.error, kTextMax);
 }
 
-std::optional<GpuFacts> decode_gpu_facts(std::string_view text) {
-  GpuFacts facts;
-  int may_share = 0;
-  const bool complete = take_number(text, facts.nccl_version) && take_number(text, facts.device) &&
-                        take_line(text, facts.bus_id) && take_number(text, may_share) &&
-                        take_line(text, facts.error);
-  const bool fits = facts.error.size() <= kTextMax && facts.bus_id.size() <= kBusIdMax;
-  if (!complete || !text.empty() || !fits || may_share < 0 || may_share > 1) {
-    return std::nullopt;
-  }
-  facts.may_share = may_share == 1;
-  return facts;
+std::string encode(const GpuFacts& facts) {
+  GpuFacts sent = facts;
+  sent.error.resize(std::min(sent.error.size(), kTextMax));
+  std::ranges::replace(sent.error, '\n', ' ');
+  return archive::packed<archive::Ended<'\n'>>(sent);
+}
+Result<GpuFacts> decode_gpu_facts(std::string_view text) {
+  return archive::unpacked<archive::Ended<'\n'>, GpuFacts>(text, "the facts of a GPU");
 }
 
 std::optional<Objection> objection(const std::vector<GpuFacts>& facts,

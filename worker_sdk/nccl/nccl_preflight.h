@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/error.h"
+
 namespace ddprun::worker_sdk {
 
 // One rank's GPU and library.
@@ -22,7 +24,8 @@ struct GpuFacts {
 };
 
 std::string encode(const GpuFacts& facts);
-std::optional<GpuFacts> decode_gpu_facts(std::string_view text);  // std::nullopt: not by encode().
+// A failure names the field that is not what encode() makes.
+Result<GpuFacts> decode_gpu_facts(std::string_view text);
 
 struct Objection {
   int culprit = -1;

@@ -1,9 +1,9 @@
 #include "worker_sdk/transport/diagnosis.h"
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
+#include "common/archive/packed.h"
 #include "common/assert.h"
 
 namespace ddprun::worker_sdk {
@@ -27,15 +27,6 @@ Error LostPeer::error(const Roster& roster, const Call& call) const {
 }
 
 namespace {
-
-template <class Number>
-bool take(std::string_view& text, Number& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  if (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  return true;
-}
 
 std::string called(const Roster& roster, int rank, const Statement& s) {
   return roster.name(rank) + " called " + to_string(Call{.what = s.what, .number = s.number});
@@ -107,41 +98,28 @@ int silent_end(const Roster& roster, const Statement& from,
 
 }  // namespace
 
-std::string encode(const Statement& s) {
-  std::string text;
-  for (const std::int64_t field :
-       {std::int64_t{static_cast<std::uint8_t>(s.what.kind)},
-        std::int64_t{static_cast<std::uint8_t>(s.what.type)},
-        std::int64_t{static_cast<std::uint8_t>(s.what.op)}, std::int64_t{s.what.rank},
-        static_cast<std::int64_t>(s.what.count), static_cast<std::int64_t>(s.what.parts),
-        static_cast<std::int64_t>(s.number), std::int64_t{static_cast<std::uint8_t>(s.cause)},
-        std::int64_t{s.suspect}, std::int64_t{s.is_late}}) {
-    text += std::to_string(field) + " ";
-  }
-  return text;
+template <class A>
+void fields(A& a, archive::Is<Statement> auto& m) {
+  a.enumerator("kind", m.what.kind, kLastOpKind);
+  a.enumerator("type", m.what.type, static_cast<DataType>(std::size(kDataTypes) - 1));
+  a.enumerator("op", m.what.op, kLastReduceOp);
+  a("rank", m.what.rank), a("count", m.what.count);
+  auto parts = static_cast<std::int64_t>(m.what.parts);  // A hash.
+  a("parts", parts);
+  if constexpr (A::kReads) m.what.parts = static_cast<std::uint64_t>(parts);
+  a("number", m.number), a.enumerator("cause", m.cause, Cause::kAborted);
+  a("suspect", m.suspect), a("is_late", m.is_late);
 }
 
-std::optional<Statement> decode_statement(std::string_view text) {
-  int kind = 0, type = 0, op = 0, cause = 0, late = 0;
-  std::int64_t parts = 0;
-  Statement s;
-  const bool complete = take(text, kind) && take(text, type) && take(text, op) &&
-                        take(text, s.what.rank) && take(text, s.what.count) && take(text, parts) &&
-                        take(text, s.number) && take(text, cause) && take(text, s.suspect) &&
-                        take(text, late);
-  const bool sane = kind >= static_cast<int>(OpKind::kAllReduce) &&
-                    kind <= static_cast<int>(kLastOpKind) && type >= 0 &&
-                    type < static_cast<int>(std::size(kDataTypes)) && op >= 0 &&
-                    op <= static_cast<int>(kLastReduceOp) && cause >= 0 &&
-                    cause <= static_cast<int>(Cause::kAborted) && (late == 0 || late == 1);
-  if (!complete || !sane || !text.empty()) return std::nullopt;
-  s.what.kind = static_cast<OpKind>(kind);
-  s.what.type = static_cast<DataType>(type);
-  s.what.op = static_cast<ReduceOp>(op);
-  s.what.parts = static_cast<std::uint64_t>(parts);
-  s.cause = static_cast<Cause>(cause);
-  s.is_late = late == 1;
-  return s;
+std::string encode(const Statement& statement) {
+  return archive::packed<archive::Ended<' '>>(statement);
+}
+Result<Statement> decode_statement(std::string_view text) {
+  auto statement = archive::unpacked<archive::Ended<' '>, Statement>(text, "a statement");
+  if (statement && statement->what.kind < OpKind::kAllReduce) {
+    return archive::failure_of({"kind"}, "a statement");
+  }
+  return statement;
 }
 
 int silent_suspect(const Roster& roster, const Statement& mine,

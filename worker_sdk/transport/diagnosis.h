@@ -9,10 +9,10 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 
+#include "common/error.h"
 #include "ddprun/error.h"
 #include "worker_sdk/base/operation.h"
 
@@ -51,9 +51,9 @@ struct Statement {
   bool is_late = false;  // A connection had ended before this rank called.
 };
 
-// As text for the store, and back; std::nullopt if the text is not a statement.
+// As text for the store, and back; a failure names the field that is wrong.
 std::string encode(const Statement& statement);
-std::optional<Statement> decode_statement(std::string_view text);
+Result<Statement> decode_statement(std::string_view text);
 
 struct Diagnosis {
   ErrorKind kind = ErrorKind::peer_lost;

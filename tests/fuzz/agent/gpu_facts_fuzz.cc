@@ -16,7 +16,7 @@ using worker_sdk::GpuFacts;
 void fuzz_gpu_facts(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (const auto facts = decode_gpu_facts(text)) {
-    DDPRUN_ASSERT(decode_gpu_facts(worker_sdk::encode(*facts)) == *facts);
+    DDPRUN_ASSERT(decode_gpu_facts(worker_sdk::encode(*facts)).value() == *facts);
     // Beside an ordinary rank it is refused or taken, and the blamed rank exists.
     const GpuFacts usual{.error = "", .nccl_version = 22809, .device = 0, .bus_id = "0000:01:00.0"};
     const std::vector<std::string> hosts{"a", "a", "b"};
@@ -25,7 +25,8 @@ void fuzz_gpu_facts(const std::uint8_t* data, std::size_t size) {
     DDPRUN_ASSERT(wrong || (facts->error.empty() && facts->nccl_version == 22809));
   }
   if (const auto settled = worker_sdk::decode_agreed(text, 1000)) {
-    DDPRUN_ASSERT(worker_sdk::decode_agreed(worker_sdk::encode(*settled), 1000) == *settled);
+    const auto again = worker_sdk::decode_agreed(worker_sdk::encode(*settled), 1000);
+    DDPRUN_ASSERT(again.value() == *settled);
   }
   if (const auto bytes = worker_sdk::from_hex(text)) {
     std::string lower(text);

@@ -124,9 +124,9 @@ TEST_CASE("WorkerLinks: who sends no message loses the link, and no other does",
   stage.open(0);
   stage.open(1);
   const auto [bytes, why] = GENERATE(table<std::string, std::string>(
-      {{"hello", "the worker link: no JSON object"},
-       {R"({"type":"left","round":-7,"step":0})", "the worker link: bad field \"round\""},
-       {R"({"type":"seated"})", "the worker link: unknown type"},
+      {{"hello", "decoding a message that is not a JSON object"},
+       {R"({"type":"left","round":-7,"step":0})", "decoding field 'round' of 'left'"},
+       {R"({"type":"seated"})", "decoding a message of unknown kind 'seated'"},
        {std::string(wl::kMessageBytesMax + 1, ' '), "a message of 8193 bytes"},
        {std::string(60'000, '['), "a message of 60000 bytes"}}));
   REQUIRE(stage.deliver(0, bytes));

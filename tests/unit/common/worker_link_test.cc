@@ -49,7 +49,9 @@ void check_each_field(const std::string& text, bool from_agent) {
   const auto good = nlohmann::json::parse(text);
   for (const auto& [name, value] : good.items()) {
     CAPTURE(text, name);
-    const std::string blamed = "the worker link: bad field \"" + name + "\"";
+    const std::string of =
+        name == "type" ? "a message" : "'" + good.at("type").get<std::string>() + "'";
+    const std::string blamed = "decoding field '" + name + "' of " + of;
     auto without = good;
     without.erase(name);
     CHECK(why_bad(without, from_agent) == blamed);
@@ -66,7 +68,11 @@ void check_each_field(const std::string& text, bool from_agent) {
       bad[name] = one;
       CAPTURE(one.dump());
       const bool strange = name == "type" && one.is_string();
-      CHECK(why_bad(bad, from_agent) == (strange ? "the worker link: unknown type" : blamed));
+      if (strange) {
+        CHECK(why_bad(bad, from_agent).starts_with("decoding a message of unknown kind '"));
+      } else {
+        CHECK(why_bad(bad, from_agent) == blamed);
+      }
     }
   }
 }
@@ -124,7 +130,7 @@ TEST_CASE("Worker link: texts are cut when sent, messages are as long as the lim
   padded.resize(kMessageBytesMax, ' ');
   CHECK(decode_worker_message(padded).has_value());
   padded += ' ';
-  CHECK(decode_worker_message(padded).error().context == "the worker link: message too long");
+  CHECK(decode_worker_message(padded).error().context == "decoding a message of 8193 bytes");
 }
 
 TEST_CASE("Worker link: bytes that a reason must not have do not reach the other side",

@@ -1,4 +1,4 @@
-#include "rendezvous/protocol/json_text.h"
+#include "common/archive/json_text.h"
 
 #include <catch2/catch.hpp>
 #include <limits>
@@ -10,6 +10,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
+using archive::JsonText;
 using nlohmann::json;
 
 std::string list_of(std::string_view bytes) {

@@ -26,7 +26,7 @@ TEST_CASE("Membership: hellos and tables survive the store", "[membership]") {
   CHECK(decoded->hellos[0].host == "a:b\n");
   CHECK(decoded->hellos[1].network == "network of ");
   const SegmentName segment{.pid = 1, .fd = 2, .inode = ~std::uint64_t{0}, .bytes = 3};
-  CHECK(decode_segment(encode(segment)) == segment);
+  CHECK(decode_segment(encode(segment)).value() == segment);
   CHECK_FALSE(decode_segment(""));
 }
 

@@ -1,14 +1,14 @@
 #pragma once
 // Writes JSON field by field straight into text, for what is written thousands of times in a
-// moment: messages, records and snapshots. It builds no tree, and reads nothing. Used by the wire's
-// Writer and the journal.
+// moment: messages, records and snapshots. It builds no tree, and reads nothing. A sink of a Writer
+// (json.h).
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 
-namespace ddprun::rendezvous {
+namespace ddprun::archive {
 
 class JsonText {
  public:
@@ -18,6 +18,7 @@ class JsonText {
   // Any bytes: what is not UTF-8 is replaced, because JSON text may not hold it.
   void text(std::string_view bytes);
   void whole(std::int64_t number);
+  void count(std::uint64_t number) { whole(static_cast<std::int64_t>(number)); }  // Below 2^63.
   void truth(bool value);
 
   void open(char bracket);   // '{' or '['.
@@ -33,4 +34,4 @@ class JsonText {
   bool named_ = false;  // The next value belongs to a name.
 };
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::archive

@@ -1,11 +1,11 @@
-#include "rendezvous/protocol/json_text.h"
+#include "common/archive/json_text.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-namespace ddprun::rendezvous {
+namespace ddprun::archive {
 namespace {
 
 bool printable(char c) { return c >= ' ' && c <= '~'; }
@@ -63,4 +63,4 @@ void JsonText::close(char bracket) {
   first_ = named_ = false;
 }
 
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::archive
