@@ -1,6 +1,5 @@
 #include "agent/memory/memory_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -8,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <set>
 
 #include "common/assert.h"
@@ -28,11 +26,6 @@ std::int64_t modified(const struct stat& status) {
 }
 
 bool counts(std::string_view name) { return !name.starts_with('.') && !name.ends_with(".tmp"); }
-
-struct CloseDirectory {
-  void operator()(DIR* directory) const { ::closedir(directory); }
-};
-using Directory = std::unique_ptr<DIR, CloseDirectory>;
 
 // A file without permission to write is not, although a process may have it open. For others: a
 // lease to read is granted only if no process has the file open for writing, or mapped. It is given
@@ -140,10 +133,9 @@ Result<Snapshot> take_snapshot(const std::string& folder, const std::string& int
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
-  const Directory directory(::opendir(folder.c_str()));
-  while (const dirent* entry = directory ? ::readdir(directory.get()) : nullptr) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder, ignored); at != end(at); at.increment(ignored)) {
+    names.push_back(at->path().filename());
   }
   std::sort(names.begin(), names.end());
   return names;

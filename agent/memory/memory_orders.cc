@@ -9,8 +9,7 @@ void fields(auto& a, archive::Is<Order> auto& m) {
   a("node", m.node), a("copy_to", m.copy_to), a("fill", m.fill);
 }
 void fields(auto& a, archive::Is<Report> auto& m) {
-  a.enumerator("kind", m.kind, Report::Kind::kNotCopied), a("why", m.why);
-  a("files", m.files), a("bytes", m.bytes), a("used", m.used);
+  a.enumerator("kind", m.kind, Report::Kind::kCopied), a("used", m.used);
 }
 
 std::string encode(const Order& order) { return archive::text_of(archive::tree_of(order)); }

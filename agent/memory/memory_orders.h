@@ -29,16 +29,12 @@ struct Report {
     kUsed,       // `used` has changed.
     kChanged,    // There is something that the copy lacks; until the next kCopied.
     kFilling,    // More has arrived.
-    kFilled,     // `files` with `bytes` have arrived.
-    kNotFilled,  // `why`.
-    kCopied,     // The other node has all `files`, as they were when this copy began.
-    kNotCopied,  // `why`; it is tried again.
+    kFilled,     // All files have arrived.
+    kNotFilled,  // They will not, as the server has logged.
+    kCopied,     // The other node has all files, as they were when this copy began.
   };
   Kind kind = Kind::kStarted;
-  std::string why{};
-  std::uint64_t files = 0;
-  std::uint64_t bytes = 0;  // Of all of them.
-  std::uint64_t used = 0;   // By this node's folder.
+  std::uint64_t used = 0;  // Bytes of this node's folder. Of kUsed and kCopied.
   bool operator==(const Report&) const = default;
 };
 

@@ -261,7 +261,6 @@ class MemoryServer {
       log::warning("the memory folder has not been copied to " + other + " for " +
                    took_text(duration_cast<std::chrono::microseconds>(now - *failing_since_)) +
                    ": " + to_string(why) + "; it is tried again");
-      report({.kind = Report::Kind::kNotCopied, .why = to_string(why)});
     }
     retry_.expires_after(retry_after_);
     retry_after_ = std::min(2 * retry_after_, kRetryMax);
@@ -298,7 +297,7 @@ class MemoryServer {
     const auto ms = duration_cast<std::chrono::milliseconds>(Clock::now() - began);
     log::debug("copied " + std::to_string(committed->files) + " files, " +
                memory_text(committed->bytes) + ", in " + std::to_string(ms.count()) + " ms");
-    report({Report::Kind::kCopied, "", committed->files, committed->bytes, used_});
+    report({Report::Kind::kCopied, used_});
     if (dirty_) report({.kind = Report::Kind::kChanged});  // Since that copy began.
     copy();
     end_if_copied();
@@ -478,13 +477,7 @@ class MemoryServer {
     make_room(peer.name, bytes);
     const auto wants = peer.staging->begin(std::exchange(peer.entries, {}));
     if (!wants) return wants.error();
-    for (std::size_t i = 0; i == 0 || i < wants->size(); i += kEntriesMax) {
-      const std::size_t end = std::min(wants->size(), i + kEntriesMax);
-      const auto at = [&](std::size_t k) {
-        return wants->begin() + static_cast<std::ptrdiff_t>(k);
-      };
-      peer.link->send(encode(Lacks{{at(i), at(end)}, end == wants->size()}));
-    }
+    for (const std::string& frame : encode_all<Lacks>(*wants)) peer.link->send(frame);
     return {};
   }
 
@@ -558,7 +551,7 @@ class MemoryServer {
     std::erase(peers_, peer);
     peer->silence.cancel();
     peer->link->close();
-    report({Report::Kind::kFilled, "", committed.files, committed.bytes, committed.bytes});
+    report({.kind = Report::Kind::kFilled});
     end_fill();
   }
 
@@ -573,7 +566,7 @@ class MemoryServer {
     filling_.reset();
     log::warning("the memory folder of the node that is replaced could not be fetched from " +
                  fill_->from.host + ": " + to_string(why));
-    report({.kind = Report::Kind::kNotFilled, .why = to_string(why)});
+    report({.kind = Report::Kind::kNotFilled});
     end_fill();
   }
 

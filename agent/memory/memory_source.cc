@@ -55,12 +55,7 @@ void Source::offer(std::string folder, Snapshot snapshot, OnDone done) {
   next_ = 0;
   in_flight_ = 0;
   file_.reset();
-  const std::vector<Entry>& all = snapshot_.entries;
-  for (std::size_t i = 0; i == 0 || i < all.size(); i += kEntriesMax) {
-    const std::size_t end = std::min(all.size(), i + kEntriesMax);
-    const auto at = [&](std::size_t k) { return all.begin() + static_cast<std::ptrdiff_t>(k); };
-    link_->send(encode(Index{{at(i), at(end)}, end == all.size()}));
-  }
+  for (const std::string& frame : encode_all<Index>(snapshot_.entries)) link_->send(frame);
 }
 
 Result<void> Source::take(const Message& message) {

@@ -14,6 +14,7 @@
 // A source that is asked for a folder that it does not know answers with Denial, a sink that has
 // no room, too. After Committed the source may send the next Index on the same link.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -102,6 +103,17 @@ struct Denial {
 using Message = std::variant<Open, Index, Lacks, Piece, Skip, Ack, Committed, Denial>;
 
 std::string encode(const Message& message);
+// As many of an Index, or of Lacks, as `items` need; the last one says so.
+template <class Part, class Item>
+std::vector<std::string> encode_all(const std::vector<Item>& items) {
+  std::vector<std::string> all;
+  for (auto rest = items.begin(); all.empty() || rest != items.end();) {
+    const auto end = rest + std::min<std::ptrdiff_t>(items.end() - rest, kEntriesMax);
+    all.push_back(encode(Part{{rest, end}, end == items.end()}));
+    rest = end;
+  }
+  return all;
+}
 // Refuses what is not whole, too long, or names a path that is not safe.
 Result<Message> decode(std::string_view body);
 

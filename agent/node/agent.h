@@ -66,6 +66,7 @@ struct MemoryPlace {
   std::string base = {};  // See agent/memory/memory_server.h; empty: there is none.
   std::uint64_t bytes = 0;
   int server_fd = -1;
+  int port = 0;  // Where the server takes other nodes' copies; 0: there are no copies.
 };
 
 struct AgentOptions {

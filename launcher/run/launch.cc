@@ -260,10 +260,7 @@ Result<void> make_memory_folders(GuardedRun& run) {
   auto memory = make_memory(run.context, run.folders.memory.path());
   if (!memory) return memory.error();
   run.memory = std::move(*memory);
-  for (const NodeMemory& node : run.memory) {
-    run.context.memory.push_back(node.place);
-    run.context.memory_ports.push_back(node.port);
-  }
+  for (const NodeMemory& node : run.memory) run.context.memory.push_back(node.place);
   return {};
 }
 

@@ -44,7 +44,7 @@ Result<void> open_server(NodeMemory& memory, bool copies) {
   auto listening = agent::memory::listen_for_memory_servers();
   if (!listening) return listening.error();
   memory.listening = std::move(listening->socket);
-  memory.port = listening->port;
+  memory.place.port = listening->port;
   return {};
 }
 

@@ -14,7 +14,6 @@ namespace ddprun::launcher {
 // Of one node.
 struct NodeMemory {
   agent::MemoryPlace place = {};
-  int port = 0;  // Where its memory server listens for others; 0: there are no copies.
   UniqueFd listening = {};
   UniqueFd agent_end = {}, server_end = {};
   UniqueFd lock = {};  // Of the folder of all nodes here, which the first has.

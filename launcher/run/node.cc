@@ -206,7 +206,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   if (index == 0) node.stdin_for = options.stdin_for;
   if (const auto i = static_cast<std::size_t>(index); i < context.memory.size()) {
     node.memory = context.memory[i];
-    if (context.memory_ports[i] > 0) node.offer.memory_port = context.memory_ports[i];
+    if (node.memory.port > 0) node.offer.memory_port = node.memory.port;
   }
   node.files = agent_files(context, index);
   node.reports_for_run = index == 0;

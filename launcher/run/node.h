@@ -23,7 +23,6 @@ struct NodeContext : LaunchPlan {
   agent::LaunchedJob job = {};
   std::vector<std::string> places = {};         // Possible places of the run's temporary folders.
   std::vector<agent::MemoryPlace> memory = {};  // By local node; empty: there are none.
-  std::vector<int> memory_ports = {};           // Of those that are copied.
   std::string error_folder = {};                // For error files alone; empty: there are none.
   std::string imports_folder = {};  // For what programs import; empty: nothing is learned.
 };

@@ -143,7 +143,7 @@ TEST_CASE("Memory orders: what agent and server exchange survives the way", "[me
     REQUIRE(decode_order(encode(order)));
     CHECK(*decode_order(encode(order)) == order);
   }
-  const Report report{Report::Kind::kNotCopied, "why", 1, 2, 3};
+  const Report report{Report::Kind::kCopied, 3};
   REQUIRE(decode_report(encode(report)));
   CHECK(*decode_report(encode(report)) == report);
   for (const char* text : {"", "{", "[]", "{\"node\":3}", "{\"kind\":99}"}) {
