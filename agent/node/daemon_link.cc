@@ -234,6 +234,8 @@ class RemoteLink : public DaemonLink {
     }
     if (!greeted_) greeted();
     if (std::holds_alternative<rendezvous::Refuse>(*message)) refused_ = true;
+    // This node leaves: it takes no order any more, and no other exit code.
+    if (reported_unreadable_ && !std::holds_alternative<rendezvous::Account>(*message)) return;
     handlers_.on_message(std::move(*message));
   }
 

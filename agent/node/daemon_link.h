@@ -27,7 +27,7 @@ class DaemonLink {
     std::function<void(rendezvous::DaemonMessage)> on_message;
     std::function<void(const std::string& why)>
         on_fatal;  // Trying again cannot help: a wrong token.
-    // The daemon sends what this ddprun cannot read: once, and nothing arrives any more.
+    // The daemon sends what this ddprun cannot read: once; then only an Account still arrives.
     std::function<void(const std::string& what)> on_unreadable;
   };
 

@@ -84,7 +84,7 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
     actions_.push_back(Hangup{old->second, "the agent connected again"});
     old->second = link;
   }
-  peers_[link] = Peer{hello.run_id, hello.node, hello.release};
+  peers_[link] = Peer{hello.run_id, hello.node, hello.release.substr(0, kNameBytesMax)};
   note_busy(hello.run_id);
   const auto run = runs_.find(hello.run_id);
   if (run != runs_.end() && run->second.misses(hello.node)) {
@@ -132,7 +132,7 @@ void Coordinator::refuse_unreadable(const Peer& peer, LinkId link, const Failure
   const std::string how =
       "sent what the daemon (" + ours + ") cannot read (" + why.context + "); it has " + theirs;
   hang_up(peer.run_id, peer.node, how);
-  if (runs_.contains(peer.run_id)) step(peer.run_id, {peer.node, Lost{how}});
+  if (runs_.contains(peer.run_id)) step(peer.run_id, {peer.node, Lost{how, /*closed=*/true}});
   forget_blank(peer.run_id);
 }
 
