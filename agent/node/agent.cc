@@ -236,16 +236,17 @@ bool Agent::hold(const rendezvous::DaemonMessage& message) {
   const bool is_first = supervisor_.round() < 0 && places_.empty();
   const bool is_again = held_.has_value();  // The daemon repeats what is not acknowledged.
   const bool fills = memory_ && assign && is_first && assign->seat.fill;
+  const bool is_new_fill = fills && !awaits_fill_;  // Also behind a Prepare that is held.
   if (memory_ && assign) {
     const rendezvous::Seat& seat = assign->seat;
     memory_order_ = {view_.node(), seat.copy_to, fills ? seat.fill : std::nullopt};
-    if (!fills || !is_again) memory_->send(memory_order_);
+    if (!fills || is_new_fill) memory_->send(memory_order_);
   }
   awaits_fill_ = fills;
   if (!fills && !(is_first && awaits_imports_)) return false;
   held_ = message;
-  if (is_again) return true;
-  if (fills) limit_fill();
+  if (is_new_fill) limit_fill();
+  if (is_again && !is_new_fill) return true;
   if (!options_.reports_for_run) return true;
   if (fills) {
     waiting_.show("fetching the memory folder of the node that is replaced from " +

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "agent/workers/fork_messages.h"
 #include "common/checksum.h"
 #include "common/system/descriptors.h"
 #include "common/system/log.h"
@@ -77,7 +78,7 @@ ImportNotes::ImportNotes(boost::asio::io_context& loop, std::string notes,
       notes_(std::move(notes)),
       folder_(folder_of_lists(),
               {.records = kListsMax, .bytes = kFolderMax, .record_bytes = kListMax}) {
-  if (folder_.path().empty() || argv.size() < 3) return;
+  if (notes_.empty() || folder_.path().empty() || !is_python_command(argv)) return;
   const Program program = program_of(argv);
   program_ = program.shown;
   name_ = name_of_list(program);

@@ -472,10 +472,10 @@ class Modules(PreloadCase):
         self.assertEqual([job.out().count("]:loud\n"), job.out().count("here"), job.err().count("louder")], [2, 2, 2])
 
     def test_an_import_that_takes_long_is_named(self):
-        self.write("lib_slow/__init__.py", "import time\nbegan = time.monotonic()\nwhile time.monotonic() < began + 0.2: pass", "library")
+        self.write("lib_slow/__init__.py", "import time\nbegan = time.monotonic()\nwhile time.monotonic() < began + 2: pass", "library")
         self.write("lib_slow/part.py", "", "library")
         job = self.run_preloaded(self.write("here.py", self.HERE), modules="lib_slow.part,keyword")
-        self.assertRegex(job.err(), r"preloaded \d+ modules in \d\.\d\d s \(lib_slow [\d.]+ s\)")
+        self.assertRegex(job.err(), r"preloaded \d+ modules in [\d.]+ s \(lib_slow [\d.]+ s")
 
     def test_what_an_import_sets_is_set_in_each_worker(self):
         self.write("lib_sets.py", "import os; os.environ['LIB_SET'] = '1'; os.environ.pop('LIB_GONE')", "library")

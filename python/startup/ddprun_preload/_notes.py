@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 _NAMES_MAX = 20_000
 _FOLLOWED_S = 300.0  # What is imported later belongs to no start.
@@ -65,7 +66,7 @@ class Notes:
             lines = self._news(names, stops) + [f"={name}\n" for name in changes]
             if lines:
                 self._write("".join(lines).encode())
-        except (OSError, RuntimeError, ValueError, AttributeError):
+        except Exception:  # The program goes on.
             pass  # Of another thread's import at this moment; or a program's own kind of module.
 
     def _changes(self) -> list[str]:
@@ -94,7 +95,7 @@ class Notes:
         return lines
 
     def _is_noted(self, name: str) -> bool:
-        spec = getattr(sys.modules.get(name), "__spec__", None)
+        spec = _spec_of(name)
         if spec is None or spec.name != name or name.partition(".")[0] in _OWN:
             return False
         return isinstance(spec.origin, str) and spec.origin.startswith(self._folders)
@@ -107,9 +108,16 @@ class Notes:
             os.close(file)
 
 
+def _spec_of(name: str) -> Any:
+    """Without the module's own __getattribute__: that of a lazy module would import it."""
+    try:
+        return object.__getattribute__(sys.modules[name], "__dict__").get("__spec__")
+    except (KeyError, AttributeError):
+        return None
+
+
 def _is_begun(name: str) -> bool:
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
+    return bool(getattr(_spec_of(name), "_initializing", False))
 
 
 def take_notes(path: str, is_whole: bool) -> None:

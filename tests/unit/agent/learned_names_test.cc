@@ -1,9 +1,13 @@
 #include "agent/workers/learned_names.h"
 
+#include <stdlib.h>
+
+#include <boost/asio/io_context.hpp>
 #include <catch2/catch.hpp>
 #include <random>
 #include <string>
 
+#include "agent/workers/import_notes.h"
 #include "tests/fuzz/agent/learned_fuzz.h"
 
 namespace ddprun::agent {
@@ -13,6 +17,15 @@ using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
 
 const std::string kHead = "ddprun preload 2\npython3 train.py\n";
+
+TEST_CASE("only commands of Python have a list, whatever their words") {
+  boost::asio::io_context loop;
+  ::setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+  CHECK_FALSE(ImportNotes(loop, "notes", {"./prog", "x", "-m"}).learns());
+  CHECK_FALSE(ImportNotes(loop, "", {"python3", "-u", "train.py"}).learns());
+  CHECK(ImportNotes(loop, "notes", {"python3", "-u", "train.py"}).learns());
+  ::unsetenv("XDG_CACHE_HOME");
+}
 
 TEST_CASE("what is noted is added in its order, once") {
   LearnedNames list = LearnedNames::parse(kHead + "torch\n");
