@@ -83,7 +83,10 @@ std::vector<std::string> far_end_argv(const DoctorOptions& options) {
                                    "--nproc-per-node", to_string(options.workers)};
   if (const MemoryFolder& memory = options.memory_folder; memory.bytes > 0) {
     const std::string at = memory.at.empty() ? "" : ",at=" + memory.at;
-    argv.insert(argv.end(), {"--memory-folder", std::to_string(memory.bytes >> 10) + "K" + at});
+    std::size_t unit = 0;  // The largest that divides it: numbers above 1,000,000 are refused.
+    auto size = memory.bytes >> 10;
+    for (; unit < 3 && size % 1024 == 0; ++unit) size >>= 10;
+    argv.insert(argv.end(), {"--memory-folder", std::to_string(size) + "KMGT"[unit] + at});
   }
   if (!options.program.empty()) argv.insert(argv.end(), {"--", options.program});
   return argv;

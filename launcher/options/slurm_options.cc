@@ -115,6 +115,9 @@ bool names(const std::string& word, std::string_view option, std::string_view le
 // What the scripts cannot do with options of sbatch.
 std::optional<Failure> refused_for_sbatch(const SlurmOptions& options) {
   for (const std::string& word : options.sbatch) {
+    if (word.find_first_of("\n\r") != std::string::npos) {
+      return usage("an option of sbatch contains the end of a line");
+    }
     if (names(word, "--ntasks-per-node", "") || names(word, "--ntasks", "-n")) {
       return usage(word +
                    ": Slurm starts one ddprun per node, which starts the workers: give "

@@ -1,6 +1,7 @@
 #include "launcher/slurm/slurm.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -135,6 +136,7 @@ int run_slurm(int argc, const char* const* argv, const Environment& environment)
     write_output(dry_run_text(options, own_program()));
     return kExitOk;
   }
+  ::signal(SIGPIPE, SIG_IGN);  // sbatch may refuse before it has read the script.
   const auto done = SlurmRun(options).submit_all();
   if (done) return kExitOk;
   log::error(done.error().context);

@@ -90,7 +90,11 @@ Submission joining_job(const SlurmOptions& options, const std::string& program,
   if (!options.join.empty()) words = options.argv;  // Else as the first job has kept them.
   std::vector<std::string> of_sbatch = options.sbatch;
   of_sbatch.push_back("--nodes=1");
-  if (!has_option(options, "--dependency")) of_sbatch.push_back("--dependency=after:" + first);
+  const bool is_given =
+      std::any_of(options.sbatch.begin(), options.sbatch.end(), [](const std::string& word) {
+        return word.starts_with("-d") || word.starts_with("--dependency");
+      });
+  if (!is_given) of_sbatch.push_back("--dependency=after:" + first);
   return submission(SlurmScript::kElastic, std::move(of_sbatch),
                     lines_of(program, words) + "JOIN=" + first + "\n");
 }

@@ -233,7 +233,7 @@ void read_checkpoints(const Sums& sums, RunFacts& facts) {
   if (count < 1 || computed <= 0) return;
   facts.checkpoint = {sums.checkpoint / count,
                       static_cast<int>(std::min<double>(count, kCountMax))};
-  facts.shape.interval = computed / count;
+  facts.shape.interval = std::max(computed / count, 1e-6);
 }
 
 RunFacts read_account(const json& account, const json& run) {
@@ -304,7 +304,8 @@ Result<RunFacts> read_run_facts(std::string_view text_of_file) {
                    "is no account of a run, as `ddprunctl report RUN` prints it"};
   }
   RunFacts facts = read_account(account, *run);
-  if (facts.wall <= 0) return Failure{Errc::kBadMessage, "is the account of a run without length"};
+  if (facts.wall < 1e-3)
+    return Failure{Errc::kBadMessage, "is the account of a run without length"};
   return facts;
 }
 

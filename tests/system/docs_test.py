@@ -292,12 +292,13 @@ class Blocks(DdprunCase):
 
     def test_the_synopsis_of_ddprunctl(self):
         """With all that is optional in it, each line is understood: nobody answers at that port, code 1."""
-        lines = block(OPERATIONS, "ddprunctl [-e").splitlines()
+        lines = re.sub(r"\n +", " ", block(OPERATIONS, "ddprunctl [-e")).splitlines()  # Long ones go on in the next.
         common = lines[0][lines[0].index("["):lines[0].index("] status") + 1]
         seen = []
         for line in lines:
-            words = line.replace("ddprunctl ...", "ddprunctl " + common).replace("--token-file FILE |", "")
-            for name, value in (("HOST[:PORT]", "127.0.0.1:1"), ("HOST:PORT", "127.0.0.1:1"), ("SECONDS", "1"), ("RANK", "0"), ("NODES", "2")):
+            words = line.replace("ddprunctl ...", "ddprunctl " + common).replace("--token-file FILE |", "").replace("RUN |", "")
+            for name, value in (("HOST[:PORT]", "127.0.0.1:1"), ("HOST:PORT", "127.0.0.1:1"), ("SECONDS", "1"), ("RANK", "0"), ("NODES", "2"),
+                                ("TIME", "6h"), ("PERCENT", "50"), ("N|MIN:MAX,...", "2"), ("auto|MINUTES,...", "auto"), ("N,...", "1")):
                 words = words.replace(name, value)
             argv = re.sub(r"[][]", "", words).split()[1:]
             done = self.ctl(*argv)

@@ -124,6 +124,19 @@ Result<DoctorOutcome> doctor(const std::vector<std::string>& words) {
   return parse_doctor(static_cast<int>(argv.size()), argv.data());
 }
 
+TEST_CASE("Option table: the doctor's far end reads any memory folder that it is given",
+          "[options]") {
+  for (const char* size : {"1M", "999999K", "1G", "1536M", "64G", "2T"}) {
+    INFO(size);
+    const auto given = doctor({"--memory-folder", size, "--hosts", "a"});
+    const auto& options = std::get<DoctorOptions>(given.value());
+    const std::vector<std::string> words = far_end_argv(options);
+    const auto far = doctor({words.begin() + 2, words.end()});
+    REQUIRE(far.has_value());
+    CHECK(std::get<DoctorOptions>(*far).memory_folder.bytes == options.memory_folder.bytes);
+  }
+}
+
 TEST_CASE("Option table: every row of doctor is in help, manual and completion", "[options]") {
   const std::string help = std::get<PrintAndExit>(doctor({"--help"}).value()).text;
   const std::string page = manual("ddprun-doctor.1");

@@ -70,6 +70,8 @@ TEST_CASE("ddprun slurm: what cannot be meant is refused before Slurm starts it"
   CHECK(refusal({"--", "--max-restart", "x", "y"}).find("--max-restarts 'x'") != std::string::npos);
   CHECK(refusal({"--ntasks-per-node=8", "--", "x"}).find("give --nproc-per-node behind --") !=
         std::string::npos);
+  CHECK(refusal({"--comment=a\ntouch b", "--", "x"}).find("the end of a line") !=
+        std::string::npos);
   CHECK(refusal({"-n8", "--", "x"}).find("give --nproc-per-node behind --") != std::string::npos);
   CHECK(refusal({"--wait", "--", "x"}).find("--dry-run") != std::string::npos);
   CHECK(refusal({"--array=0-3", "--nodes=1:2", "--", "x"}).find("a run of its own") !=
