@@ -365,8 +365,11 @@ void Run::on(const NodeId& node, const Failed& failed) {
   report_failed(failed);
   if (lacked) report_cause(node);
   const bool changing = state_ == State::kGathering && planned_;
-  if (state_ != State::kRunning && !changing)
-    return;  // A victim, or a failure of workers that are being stopped.
+  if (state_ != State::kRunning && !changing) {  // A victim, or workers that are being stopped.
+    const bool stops = gathering() && it->second.phase == Phase::kStopping;
+    if (stops) exclude_wrong(node, failed.death);  // Of several that compute wrong.
+    return;
+  }
   std::string reason = "rank " + std::to_string(failed.death.rank) + " on " + failed.death.host +
                        " " + how_it_ended(failed.death);
   const bool poison = is_poison(past_, failed.death);

@@ -732,16 +732,17 @@ std::string Run::successor_text(Member& member) const {
   return "; a spare takes its seat";
 }
 
-// A piece of work that has ended two processes is not computed any more.
 // A node that computes wrong is not used any more, if there are enough without it. It leaves with
-// its next Join, as a drained one does.
+// its next Join, as a drained one does. A rank that blames another has not computed wrong itself.
 void Run::exclude_wrong(const NodeId& node, const WorkerDeath& death) {
-  if (death.fault != Fault::kWrongResult || waits_without(node)) return;
+  const bool blames_another = death.blames >= 0 && death.blames != death.rank;
+  if (death.fault != Fault::kWrongResult || blames_another || waits_without(node)) return;
   DDPRUN_ASSERT(members_.at(node).phase == Phase::kStopping);
   dismissed_.try_emplace(
       node, "an audit has found that rank " + std::to_string(death.rank) + " computed wrong there");
 }
 
+// A piece of work that has ended two processes is not computed any more.
 void Run::skip(const WorkerDeath& death) {
   constexpr std::size_t kMost = 8;  // A few steps; older ones do not matter.
   DDPRUN_ASSERT(death.can_skip);

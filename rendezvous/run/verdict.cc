@@ -372,6 +372,13 @@ FirstCause first_cause(const std::vector<WorkerDeath>& deaths,
   if (first->fault == Fault::kMismatch) {
     if (const auto cause = mismatched(deaths, *first)) return *cause;
   }
+  if (first->fault == Fault::kWrongResult && first->blames >= 0) {  // All report whom it is.
+    const WorkerDeath* wrong = death_of(deaths, first->blames);
+    if (wrong && wrong->fault != Fault::kWrongResult) {
+      return accused(*wrong, Fault::kWrongResult, *first, reported_by(*first, "found it"));
+    }
+    if (wrong) first = wrong;
+  }
   std::set<int> seen{first->rank};
   while (is_victim(*first) && first->blames >= 0) {
     if (const auto cause = accusation(deaths, successes, *first)) return *cause;

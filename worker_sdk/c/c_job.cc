@@ -270,8 +270,9 @@ ShardedOptions sharded_options_of(const ddprun_sharded_options* options) {
 }
 
 double audit_of(const ddprun_job_options& options) {
-  constexpr double kPercent = 10'000;  // In parts per million.
-  return options.audit_per_million > 0 ? options.audit_per_million / kPercent : -1;
+  constexpr double kPercent = 10'000;             // In parts per million.
+  if (options.audit_per_million == 0) return -1;  // DDPRUN_AUDIT.
+  return std::max(options.audit_per_million, 0) / kPercent;
 }
 
 void give_part(const Sharded& sharded, const Buffer& part, size_t* first, ddprun_buffer* given) {
@@ -295,7 +296,7 @@ ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_j
     require_argument(job, "the pointer for the handle is null");
     *job = nullptr;
     const auto given = options_of(options);
-    require_argument(given.audit_per_million >= 0, "audit_per_million is negative");
+    require_argument(given.audit_per_million >= -1, "audit_per_million is below -1");
     *job = new ddprun_job{.job = Job(JobOptions{.init = init_options_of(given.init),
                                                 .skip_poison = given.skip_poison != 0,
                                                 .min_world = given.min_world,

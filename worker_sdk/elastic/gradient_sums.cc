@@ -328,7 +328,7 @@ std::uint64_t GradientSums::Impl::hash_of(std::size_t tensor, std::span<const fl
   constexpr std::size_t kPart = 4096;
   const bool is_exact = options.exact && running[tensor] != kNoExponent;
   std::vector<std::int64_t> integers(kPart);
-  std::vector<float> zeros(gradient.empty() ? kPart : 0);
+  std::vector<float> zeros(gradient.empty() ? kPart : 0), floats(is_exact ? 0 : kPart);
   for (std::size_t at = 0; at < sizes[tensor]; at += kPart) {
     const std::size_t count = std::min(kPart, sizes[tensor] - at);
     const std::span<const float> part =
@@ -337,7 +337,10 @@ std::uint64_t GradientSums::Impl::hash_of(std::size_t tensor, std::span<const fl
       set_exact(std::span(integers).first(count), part, running[tensor]);
       seed = checksum(integers.data(), count * sizeof(std::int64_t), seed);
     } else {
-      seed = checksum(part.data(), part.size_bytes(), seed);
+      // -0 counts as 0: a gradient that was added to zeros has lost that sign.
+      std::transform(part.begin(), part.end(), floats.begin(),
+                     [](float each) { return each == 0 ? 0.0F : each; });
+      seed = checksum(floats.data(), part.size_bytes(), seed);
     }
   }
   return seed;

@@ -53,7 +53,9 @@ void ShardDivision::use(int shards) {
 }
 
 std::ranges::iota_view<int, int> ShardDivision::of(int rank, int shards) const {
-  if (shards != shards_) return shards_of(rank, static_cast<int>(averages_.size()), shards);
+  if (shards != shards_ || counts_.empty()) {
+    return shards_of(rank, static_cast<int>(averages_.size()), shards);
+  }
   DDPRUN_ASSERT(rank >= 0 && rank < static_cast<int>(counts_.size()));
   const int first = std::accumulate(counts_.begin(), counts_.begin() + rank, 0);
   return {first, first + counts_[static_cast<std::size_t>(rank)]};

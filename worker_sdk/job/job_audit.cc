@@ -25,7 +25,7 @@ std::string hex(std::uint64_t hash) {
 
 }  // namespace
 
-// In the first step of a round the first shard is, too: so each new host is compared with another.
+// In the first step of a round the first shard is, too: so two hosts are compared at once.
 bool JobInside::is_audited(const Step::State& step, int shard) const {
   if (!is_auditing() || shard < 0 || shard >= step.shards) return false;
   const auto is_this = [&](const Dispute& dispute) { return dispute.shard == shard; };
@@ -74,7 +74,7 @@ void JobInside::audit(Step::State& step, int shard, std::uint64_t hash) {
     ++counters_.audited_shards;
     GroupInside::progress(*group_)->count({.sums = {{"audited_shards", 1}}, .late = {}});
   }
-  step.hashes[shard] = hash;
+  step.hashes[shard] = std::max<std::uint64_t>(hash, 1);  // 0: this rank has passed none.
 }
 
 // 0 in the sum over all ranks, if there is nothing to find.
@@ -138,7 +138,10 @@ void JobInside::settle_doubt(const Step::State& step, std::uint64_t doubt) {
   require_equal_state(step);
   std::vector<std::uint64_t> votes;
   for (const Dispute& found : exchange(step, votes)) {
-    if (found.owners != found.auditors) disputes_.push_back(found);
+    if (found.owners == found.auditors) continue;
+    if (found.owners == 0) refuse_silent(step, found.shard, found.owner);
+    if (found.auditors == 0) refuse_silent(step, found.shard, found.auditor);
+    disputes_.push_back(found);
   }
   if (disputes_.empty()) {
     throw Error(ErrorKind::mismatch, {.rank = group_->rank(), .operation = "Step::commit"},
@@ -173,6 +176,7 @@ void JobInside::decide(const Step::State& step) {
 void JobInside::decide(const Step::State& step, const Dispute& first, const Dispute& again,
                        std::uint64_t vote) {
   const int third = voter_of(hosts_, first);
+  if (third >= 0 && vote == 0) refuse_silent(step, first.shard, third);
   const std::string text = text_of(step, first);
   const std::string thirds = third < 0 ? "" : name_of(third) + " " + hex(vote);
   const Judged judged = judge(first, again, third >= 0, vote);
@@ -217,7 +221,7 @@ void JobInside::require_equal_state(const Step::State& step) {
 void JobInside::accuse(const std::vector<int>& culprits, const std::string& text) {
   const bool is_mine =
       std::find(culprits.begin(), culprits.end(), group_->rank()) != culprits.end();
-  if (is_mine || !is_elastic()) end_with(text, culprits.front());
+  if (is_mine || !is_elastic()) end_with(text, is_mine ? group_->rank() : culprits.front());
   int printer = 0;  // The lowest of the others.
   while (std::find(culprits.begin(), culprits.end(), printer) != culprits.end()) ++printer;
   note_audit("audit: " + text + "; the others go on without it", printer);
@@ -229,8 +233,17 @@ void JobInside::end_all(const std::string& text) { end_with(text, -1); }
 void JobInside::end_with(const std::string& text, int culprit) {
   const Error error(ErrorKind::wrong_result,
                     {.rank = group_->rank(), .operation = "audit", .peer = culprit}, text);
-  GroupInside::note_failure(*group_, error);
+  // Without a culprit nothing is known of this rank, and its node must not be left out.
+  if (culprit >= 0) GroupInside::note_failure(*group_, error);
   throw error;
+}
+
+// On all ranks: a body that computes an audited shard, and does not pass its hash on.
+void JobInside::refuse_silent(const Step::State& step, int shard, int rank) const {
+  throw Error(ErrorKind::mismatch,
+              {.rank = group_->rank(), .operation = "Step::commit", .peer = rank},
+              name_of(rank) + " has not passed " + piece_of(step.number, shard) +
+                  " to Step::audit(): a body computes the shards of Step::audits(), too");
 }
 
 void JobInside::run_again(const std::string& why) {

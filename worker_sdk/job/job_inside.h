@@ -137,6 +137,7 @@ class JobInside {
   [[noreturn]] void accuse(const std::vector<int>& culprits, const std::string& text);
   [[noreturn]] void end_all(const std::string& text);
   [[noreturn]] void end_with(const std::string& text, int culprit);
+  [[noreturn]] void refuse_silent(const Step::State& step, int shard, int rank) const;
   [[noreturn]] void run_again(const std::string& why);
   void note_audit(const std::string& text, int printer = 0) const;
   std::uint64_t signature_of_options() const;

@@ -66,7 +66,7 @@ Settlement settle(const std::vector<Standing>& by_rank) {
       result.culprit = static_cast<int>(r);
       result.problem = "rank " + std::to_string(r) +
                        " keeps other state than rank 0: names, their order or sizes differ, or "
-                       "check_every or even_shards of JobOptions";
+                       "check_every, even_shards or audit of JobOptions (ddprun --audit)";
     }
     if (one.condition == Condition::kTorn) torn = static_cast<int>(r);
   }

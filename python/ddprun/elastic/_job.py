@@ -124,7 +124,7 @@ class Job(Handle):
             min_world,
             whole(check_every, "check_every"),
             even_shards,
-            0 if audit is None else round(audit * _PER_PERCENT),
+            0 if audit is None else round(audit * _PER_PERCENT) or -1,  # -1: none.
         )
         self._weight = shard_weight
         report_crashes()

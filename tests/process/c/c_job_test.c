@@ -231,7 +231,7 @@ int main(void) {
   options.check_every = -1;
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
   options.check_every = 100;
-  options.audit_per_million = -1;
+  options.audit_per_million = -2;
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
   options.audit_per_million = 1000001;
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);

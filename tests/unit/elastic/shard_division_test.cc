@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/error.h"
+
 namespace ddprun::elastic {
 namespace {
 
@@ -62,6 +64,10 @@ TEST_CASE("Shard division: a rank at half speed gives one shard a step, and keep
         "8 8 8 8\n8 8 8 8\n8 8 8 8\n9 8 7 8\n9 9 6 8\n9 9 5 9\n9 9 5 9\n9 9 5 9\n9 9 5 9\n9 9 5 9\n"
         "9 9 5 9\n9 9 5 9\n");
   CHECK(division.moves() == 3);
+}
+
+TEST_CASE("Shard division: no shards are refused, also before the first step", "[elastic]") {
+  CHECK_THROWS_AS(ShardDivision(std::vector<Pace>(4)).of(0, 0), Error);
 }
 
 TEST_CASE("Shard division: a rank that is much too slow gives several at once, but never all",

@@ -176,6 +176,21 @@ TEST_CASE("First cause: of ranks that disagree the odd one, not the first to die
   CHECK(first_cause({mismatch(1, 0), mismatch(0, 1)}).death.rank == 1);
 }
 
+TEST_CASE("First cause: of an audit it is the rank that all have found, whoever ends first",
+          "[verdict]") {
+  const auto wrong = [](int rank, int culprit) {
+    return death(rank, Fault::kWrongResult, culprit);
+  };
+  CHECK(first_cause({wrong(0, 2), wrong(1, 2), wrong(2, 2)}).death.rank == 2);
+  CHECK(first_cause({wrong(0, 2), wrong(2, 2)}).exit_code == 12);
+  // It was stopped before it could report.
+  const Verdict verdict = worker_verdict({wrong(0, 2), stopped(2)}, 0, 0);
+  CHECK(verdict.first_cause->rank == 2);
+  CHECK(has(verdict.text, "rank 0 found it (words of 0)"));
+  // Its node is lost: the first report is what there is.
+  CHECK(first_cause({wrong(1, 2), wrong(0, 2)}).death.rank == 1);
+}
+
 TEST_CASE("Verdict: a rank that stood still is said to be stopped", "[verdict]") {
   WorkerDeath halted = stopped(2);
   halted.evidence = "it is stopped (SIGSTOP, or a debugger)";

@@ -120,7 +120,8 @@ typedef struct {
   int32_t min_world;               /* JobOptions::min_world. */
   int64_t check_every;             /* JobOptions::check_every; 0: never. */
   int32_t even_shards;             /* JobOptions::even_shards. */
-  int32_t audit_per_million;       /* 10,000 times JobOptions::audit; 0: DDPRUN_AUDIT or none. */
+  int32_t audit_per_million;       /* 10,000 times JobOptions::audit; 0: DDPRUN_AUDIT;
+                                      -1: none. */
 } ddprun_job_options;
 
 typedef struct {
@@ -131,7 +132,7 @@ typedef struct {
   uint64_t bytes_sent;
   uint64_t bytes_received;
   int64_t lost_us;
-  int64_t moved_shards; /* From slow ranks to faster ones, of all ranks. */
+  int64_t moved_shards;   /* From slow ranks to faster ones, of all ranks. */
   int64_t audited_shards; /* Of other ranks, that this one has computed as well. */
 } ddprun_job_counters;
 

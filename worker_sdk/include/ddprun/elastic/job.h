@@ -152,7 +152,7 @@ class Step {
 
   /// sums.reduce() over the ranks of this step, which also carries what commit() would need a
   /// reduction for. After a result other than `over`, commit() communicates no more. Of
-  /// Call::notes, two and one for each rank are taken.
+  /// Call::notes, three and one for each rank are taken.
   GradientSums::Result reduce(GradientSums& sums, std::span<const std::span<float>> gradients,
                               const GradientSums::Call& call);
   GradientSums::Result reduce(GradientSums& sums, std::span<const std::span<float>> gradients) {
