@@ -35,7 +35,8 @@ namespace ddprun::archive {
 template <class M, class T>
 concept Is = std::same_as<std::remove_const_t<M>, T>;
 
-// What a Reader accepts. A field has a limit of its own only if it is below these.
+// What a Reader of JSON accepts; of these, packed forms have only `items`. A field has a limit of
+// its own only if it is below these.
 struct Bounds {
   std::size_t bytes = std::numeric_limits<std::size_t>::max();  // Of the whole message.
   std::size_t text_bytes = std::size_t{64} * 1024;

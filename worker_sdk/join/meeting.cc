@@ -60,7 +60,10 @@ std::string open(const std::string& answer, int size) {
   const bool sane = failure && failure->kind >= static_cast<int>(ErrorKind::bad_argument) &&
                     failure->kind <= static_cast<int>(ErrorKind::system) &&
                     failure->missing.size() <= static_cast<std::size_t>(size);
-  if (!sane) throw_failure(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun");
+  if (!sane) {
+    const std::string why = failure ? "" : ": " + failure.error().context;
+    throw_failure(ErrorKind::mismatch, 0, "rank 0 is of another version of ddprun" + why);
+  }
   throw_failure(static_cast<ErrorKind>(failure->kind), failure->peer, failure->text,
                 std::move(failure->missing));
 }
@@ -239,7 +242,7 @@ template <class What>
 Result<What> checked(Result<What> what, const std::vector<int>& ranks, int size) {
   const bool rise = std::ranges::adjacent_find(ranks, std::greater_equal<>()) == ranks.end();
   const bool fit = ranks.empty() || (ranks.front() >= 0 && ranks.back() < size);
-  return rise && fit ? what : archive::failure_of({"ranks"}, "those of a group");
+  return rise && fit ? what : archive::failure_of({"ranks"}, "a list of ranks");
 }
 
 }  // namespace

@@ -158,9 +158,9 @@ TEST_CASE("Round fence: whoever waits for a key of the round's store is freed") 
 
 TEST_CASE("Agent link: bytes that are no message are named, and end the link") {
   for (const auto& [bytes, complaint] :
-       std::vector<std::pair<std::string, std::string>>{{"nonsense", "no JSON object"},
-                                                        {"{}", "bad field \"type\""},
-                                                        {R"({"type":"seated"})", "bad field"},
+       std::vector<std::pair<std::string, std::string>>{{"nonsense", "not a JSON object"},
+                                                        {"{}", "field 'type' of a message"},
+                                                        {R"({"type":"seated"})", "of 'seated'"},
                                                         {std::string(9000, ' '), "too long"}}) {
     Agent agent;
     agent.send_bytes(bytes);

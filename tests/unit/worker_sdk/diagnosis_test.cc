@@ -120,10 +120,13 @@ TEST_CASE("Diagnosis: statements survive the store, and other text is none", "[d
   CHECK(decoded->cause == s.cause);
   CHECK(decoded->suspect == s.suspect);
   const std::string text = encode(s);
-  for (std::size_t n = 0; n + 2 < text.size(); ++n)
-    CHECK_FALSE(decode_statement(text.substr(0, n)));
-  for (const char* bad : {"0 0 0 0 0 0 0 0 ", "1 7 0 0 0 0 0 0 ", "1 0 5 0 0 0 0 0 ",
-                          "1 0 0 0 0 0 3 0 ", "1 0 0 0 0 0 0 0 x", "1 0 0 0 -1 0 0 0 "}) {
+  for (std::size_t n = 0; n < text.size(); ++n) CHECK_FALSE(decode_statement(text.substr(0, n)));
+  CHECK(decode_statement("1 0 0 0 0 0 0 0 0 0 "));
+  for (const char* bad :
+       {"0 0 0 0 0 0 0 0 0 0 ", "13 0 0 0 0 0 0 0 0 0 ", "1 99 0 0 0 0 0 0 0 0 ",
+        "1 0 9 0 0 0 0 0 0 0 ", "1 0 0 0 -1 0 0 0 0 0 ", "1 0 0 0 0 0 -1 0 0 0 ",
+        "1 0 0 0 0 0 0 3 0 0 ", "1 0 0 0 0 0 0 0 0 2 ", "1 0 0 0 0 0 0 0 0 0 x"}) {
+    CAPTURE(bad);
     CHECK_FALSE(decode_statement(bad));
   }
 }
