@@ -42,7 +42,7 @@ class PodsCase(DdprunCase):
 class Job(PodsCase):
     def test_they_meet_compute_and_end(self):
         made = self.pods("job")
-        jobs = self.all_of(made, epochs=200)
+        jobs = self.all_of(made, epochs=1000)
         self.wait_for(jobs, "of 4 at step 0: sum 4")
         health = made.execute(jobs[1], *made.job["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]["exec"]["command"])
         # The profile of RuntimeDefault is in force, and no capability is left.
@@ -51,7 +51,7 @@ class Job(PodsCase):
         self.assertEqual((health.returncode, health.stdout.split(",")[0]), (0, "run train: running"), health.stderr)
         for job in jobs:
             self.assertEqual(job.wait(), 0, job.text())
-            self.assertIn("done at 200", job.out())
+            self.assertIn("done at 1000", job.out())
 
     def test_a_pod_that_is_killed_is_replaced(self):
         """Each pod once, pod 0 with the daemon too: the others stay, and compute with its replacement."""

@@ -151,7 +151,7 @@ class Reseat(ReseatCase):
         self.end_well(job)
 
     def test_a_worker_that_sends_garbage_becomes_a_plain_one(self):
-        self.spoilt("garbage", "no JSON object")
+        self.spoilt("garbage", "not a JSON object")
 
     def test_a_worker_that_floods_its_link_becomes_a_plain_one(self):
         self.spoilt("flood", "more than [0-9]+ messages")

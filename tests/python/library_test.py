@@ -29,7 +29,7 @@ class Tables(unittest.TestCase):
             text = file.read()
         self.assertIn("DDPRUN_CORRUPT = 10,", text)
         self.assertIn(f"#define DDPRUN_C_API_VERSION {_c_api.C_API_VERSION}\n", text)
-        self.assertEqual(sorted(_errors.BY_STATUS), list(range(1, 11)))
+        self.assertEqual(sorted(_errors.BY_STATUS), [*range(1, 11), _c_api.WRONG_RESULT])
 
 
 class Libraries(unittest.TestCase):

@@ -288,7 +288,7 @@ class Memory:
         began = time.monotonic()
         if self._called:
             self._steps.append(began - self._called)
-        saved = (now or step >= self._next) and self._save(state, step)
+        saved = (now or step >= self._next) and self._save(state, step, began)
         self._called = time.monotonic()
         if saved:
             self.stall = self._called - began
@@ -296,8 +296,7 @@ class Memory:
             _ledger.stood_still(self.stall)
         return saved
 
-    def _save(self, state: Mapping[str, Any], step: int) -> bool:
-        began = time.monotonic()
+    def _save(self, state: Mapping[str, Any], step: int, began: float) -> bool:
         if not isinstance(step, int) or step < 0:
             raise BadArgument(f"step must be a whole number from 0, not {step!r}")
         if self._session is None:
