@@ -21,9 +21,10 @@ const std::string kHead = "ddprun preload 2\npython3 train.py\n";
 TEST_CASE("only commands of Python have a list, whatever their words") {
   boost::asio::io_context loop;
   ::setenv("XDG_CACHE_HOME", "/nonexistent", 1);
-  CHECK_FALSE(ImportNotes(loop, "notes", {"./prog", "x", "-m"}).learns());
-  CHECK_FALSE(ImportNotes(loop, "", {"python3", "-u", "train.py"}).learns());
-  CHECK(ImportNotes(loop, "notes", {"python3", "-u", "train.py"}).learns());
+  CHECK(ImportNotes(loop, "notes", {"./prog", "x", "-m"}).variables_of_worker().empty());
+  CHECK(ImportNotes(loop, "", {"python3", "-u", "train.py"}).variables_of_worker().empty());
+  CHECK_FALSE(
+      ImportNotes(loop, "notes", {"python3", "-u", "train.py"}).variables_of_worker().empty());
   ::unsetenv("XDG_CACHE_HOME");
 }
 
