@@ -23,8 +23,8 @@ bool deeper_than(int limit, std::string_view body) {
 
 Result<json> parse_object(std::string_view text, const Bounds& bounds) {
   if (text.size() > bounds.bytes) {
-    return Failure{Errc::kBadMessage,
-                   "decoding a message of " + std::to_string(text.size()) + " bytes"};
+    return Failure{Errc::kBadMessage, "decoding a message that is too long: " +
+                                          std::to_string(text.size()) + " bytes"};
   }
   // Nesting is bounded before anything is built.
   if (!deeper_than(bounds.depth, text)) {

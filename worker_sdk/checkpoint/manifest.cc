@@ -173,8 +173,7 @@ Contribution contribution_of(const json& value) {
 
 json object_of(const std::string& text) {
   auto object = archive::parse_object(text, kManifestLimits);
-  require(text.size() <= kManifestLimits.bytes, "it is too large");
-  if (!object) require(false, object.error().context);
+  require(object.has_value(), object.error().context);
   return std::move(*object);
 }
 
