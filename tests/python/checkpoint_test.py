@@ -80,6 +80,10 @@ class Case(unittest.TestCase):
         clean = {key: value for key, value in ddprun_case.clean_environment().items()}
         self.enterContext(mock.patch.dict(os.environ, clean, clear=True))
         os.environ["DDPRUN_MEMORY"] = self.node
+        made = []  # They may still write as a test ends, and would disturb the removal of its folder.
+        make = Memory.__init__
+        self.enterContext(mock.patch.object(Memory, "__init__", lambda memory, *a, **k: made.append(memory) or make(memory, *a, **k)))
+        self.addCleanup(lambda: [memory._writer.shutdown() for memory in made if getattr(memory, "_writer", None)])
 
     def folder(self, *names):
         path = os.path.join(self.dir, *names)

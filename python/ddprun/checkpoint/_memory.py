@@ -288,7 +288,7 @@ class Memory:
         began = time.monotonic()
         if self._called:
             self._steps.append(began - self._called)
-        saved = (now or step >= self._next) and self._save(state, step, began)
+        saved = (now or step >= self._next) and self._save(state, step)
         self._called = time.monotonic()
         if saved:
             self.stall = self._called - began
@@ -296,7 +296,8 @@ class Memory:
             _ledger.stood_still(self.stall)
         return saved
 
-    def _save(self, state: Mapping[str, Any], step: int, began: float) -> bool:
+    def _save(self, state: Mapping[str, Any], step: int) -> bool:
+        began = time.perf_counter()  # For the ledger, on the thread that writes.
         if not isinstance(step, int) or step < 0:
             raise BadArgument(f"step must be a whole number from 0, not {step!r}")
         if self._session is None:
@@ -427,7 +428,7 @@ class Memory:
         name = piece_name(description["index"], description["count"])
         path = os.path.join(self._home.folder(generation), name)
         slot.finish(path, length, description, durable=not self._in_memory)
-        _ledger.saved(time.monotonic() - began)
+        _ledger.saved(time.perf_counter() - began)
         if spare:
             self._spare = self._new_slot(slot.capacity, warn=False)
             if self._spare is not None:

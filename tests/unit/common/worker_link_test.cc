@@ -130,7 +130,8 @@ TEST_CASE("Worker link: texts are cut when sent, messages are as long as the lim
   padded.resize(kMessageBytesMax, ' ');
   CHECK(decode_worker_message(padded).has_value());
   padded += ' ';
-  CHECK(decode_worker_message(padded).error().context == "decoding a message that is too long: 8193 bytes");
+  CHECK(decode_worker_message(padded).error().context ==
+        "decoding a message that is too long: 8193 bytes");
 }
 
 TEST_CASE("Worker link: bytes that a reason must not have do not reach the other side",
