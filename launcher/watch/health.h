@@ -21,7 +21,8 @@ struct RunHealth {
 // One line for each run, or why this machine's part of it is not well. Pure.
 Result<std::string> health_text(const std::vector<RunHealth>& runs, const std::string& run_id);
 
-// Queries the agents of the run `run_id`, or of all runs of this user here; within 5 s.
+// Queries the agents of the run `run_id`, or of all runs of this user here; takes at most 5 s a
+// run.
 Result<std::string> health_of_this_machine(const std::string& run_id);
 
 }  // namespace ddprun::launcher

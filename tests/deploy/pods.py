@@ -1,8 +1,8 @@
 """Pods for tests: containers that runc makes of the manifests of deploy/kubernetes as kustomize builds them.
 
-Each pod is a machine of its own (machines.py) with its own address; its root is a folder with this machine's /usr, and what
-else it sees, may and is told is the manifest's: user, groups, capabilities, seccomp, read-only root, volumes, command,
-environment. The names of the headless Service are in a hosts file that is written anew when a pod comes back with another address.
+Each pod is a machine of its own (machines.py) with its own address. Its root is a folder with this machine's /usr. Its user,
+groups, capabilities, seccomp profile, read-only root, volumes, command and environment are those of the manifest. The
+names of the headless Service are in a hosts file that is written anew when a pod comes back with another address.
 """
 
 import json

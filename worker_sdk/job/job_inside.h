@@ -178,7 +178,7 @@ class JobInside {
   std::vector<int> hosts_;            // By rank of the round, equal numbers on one host.
   std::int64_t first_of_round_ = -1;  // The first step of this round.
   std::vector<Dispute> disputes_;     // Of the step that runs again because of them.
-  bool runs_again_ = false;           // In this round, though nobody has left it.
+  bool runs_again_ = false;           // The step, in a round that no rank has left.
   JobCounters counters_;
   bool is_running_ = false;
   bool leaving_ = false;     // All ranks have agreed to leave.

@@ -312,7 +312,7 @@ TEST_CASE("Job: a rank whose shards are long is not slow") {
   CHECK(story.back() >= 16);
 }
 
-TEST_CASE("Job: ranks that divide a step differently are refused, and told what to do") {
+TEST_CASE("Job: ranks that divide a step differently are refused with the remedy") {
   const auto errors = run_ranks({.world_size = 3}, [](Job& job, int rank) {
     GradientSums sums({4});
     std::vector<float> all(4);
@@ -333,7 +333,7 @@ TEST_CASE("Job: ranks that divide a step differently are refused, and told what 
   }
 }
 
-TEST_CASE("Job: ranks of which one divides evenly are told") {
+TEST_CASE("Job: ranks of which one divides evenly are refused") {
   const test::TemporaryDirectory directory;
   const test::Ranks ranks{.world_size = 2};
   std::vector<std::optional<Error>> errors(2);

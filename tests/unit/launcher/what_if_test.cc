@@ -260,7 +260,7 @@ TEST_CASE("What if: the answer in sentences", "[whatif]") {
   CHECK(whatif_json(all).starts_with("{\n  \"schema\": \"ddprun.whatif/1\""));
 }
 
-TEST_CASE("What if: the run as it was is what the model says of it, nearly", "[whatif]") {
+TEST_CASE("What if: the model comes close to the run as it was", "[whatif]") {
   // Of a run whose account the model itself has made: 2 faults in an hour, as in kPlain.
   const Compared all = compared({}).value();
   CHECK(all.answers.size() == 1);

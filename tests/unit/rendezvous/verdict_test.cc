@@ -176,7 +176,7 @@ TEST_CASE("First cause: of ranks that disagree the odd one, not the first to die
   CHECK(first_cause({mismatch(1, 0), mismatch(0, 1)}).death.rank == 1);
 }
 
-TEST_CASE("First cause: of an audit it is the rank that all have found, whoever ends first",
+TEST_CASE("First cause: an audit's is the rank that all report, whichever ends first",
           "[verdict]") {
   const auto wrong = [](int rank, int culprit) {
     return death(rank, Fault::kWrongResult, culprit);
