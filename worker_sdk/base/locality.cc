@@ -10,7 +10,6 @@
 #include <fstream>
 
 #include "common/system/child.h"
-#include "ddprun/error.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -61,20 +60,6 @@ bool has_ended(std::int32_t pid, std::chrono::milliseconds patience) {
   if (!process) return errno == ESRCH || (errno == ENOSYS && ::kill(pid, 0) != 0 && errno == ESRCH);
   pollfd entry{process.get(), POLLIN, 0};
   return ::poll(&entry, 1, static_cast<int>(patience.count())) > 0;
-}
-
-std::string starter_of_session() {
-  const auto leader = ::getsid(0);
-  std::string stat;
-  std::getline(std::ifstream("/proc/" + std::to_string(leader) + "/stat"), stat);
-  const std::size_t name_end = stat.rfind(')');  // "12 (a name) S 34 ...": 34 is its parent.
-  if (name_end == std::string::npos || name_end + 4 >= stat.size()) {
-    throw Error(ErrorKind::bad_environment, {.operation = "reading the environment"},
-                "the process that started this rank cannot be found; set MASTER_PORT");
-  }
-  const std::size_t begin = name_end + 4;
-  return "process " + stat.substr(begin, stat.find(' ', begin) - begin) + " of user " +
-         std::to_string(::geteuid());
 }
 
 }  // namespace ddprun::worker_sdk

@@ -28,8 +28,4 @@ std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<Uniqu
 // Whether a process of this host is gone or a zombie, or becomes so within `patience`.
 bool has_ended(std::int32_t pid, std::chrono::milliseconds patience);
 
-// A name for the process that started this process's session, equal for all that it has started:
-// mpiexec of MPICH begins a session for each rank. Throws Error(bad_environment) if it has ended.
-std::string starter_of_session();
-
 }  // namespace ddprun::worker_sdk

@@ -1,10 +1,12 @@
 #include "worker_sdk/join/store_search.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 
 #include "common/checksum.h"
 #include "common/scheduler/slurm_step.h"
-#include "worker_sdk/base/locality.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/base/socket_io.h"
 #include "worker_sdk/store/tcp_store.h"
@@ -19,6 +21,22 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPatience{200};
 constexpr milliseconds kPatienceMax{5000};
 constexpr char kRemedy[] = "; MASTER_ADDR and MASTER_PORT name another place";
+
+// A name for the process that started this process's session, equal for all that it has started:
+// mpiexec of MPICH begins a session for each rank. Throws Error(bad_environment) if it has ended.
+std::string starter_of_session() {
+  const auto leader = ::getsid(0);
+  std::string stat;
+  std::getline(std::ifstream("/proc/" + std::to_string(leader) + "/stat"), stat);
+  const std::size_t name_end = stat.rfind(')');  // "12 (a name) S 34 ...": 34 is its parent.
+  if (name_end == std::string::npos || name_end + 4 >= stat.size()) {
+    throw Error(ErrorKind::bad_environment, {.operation = "reading the environment"},
+                "the process that started this rank cannot be found; set MASTER_PORT");
+  }
+  const std::size_t begin = name_end + 4;
+  return "process " + stat.substr(begin, stat.find(' ', begin) - begin) + " of user " +
+         std::to_string(::geteuid());
+}
 
 class Search {
  public:

@@ -155,7 +155,7 @@ class Worker {
   // 1 to 4 times the usual time.
   static double slowness(std::int64_t step) {
     if (variable("SPEEDS") != "vary") return 1;
-    const auto n = static_cast<std::uint64_t>(step / 24 * 7919 + ::getpid() * 104729);
+    const auto n = static_cast<std::uint64_t>(step / 24 * 7919 + ::getpid() * std::int64_t{104729});
     constexpr std::array kTimes = {1.0, 1.0, 1.0, 1.5, 2.0, 4.0};
     return kTimes[ddprun::checksum(&n, sizeof n, 0) % kTimes.size()];
   }
