@@ -405,6 +405,7 @@ Result<void> Agent::open_store() {
   }
   store_options.port = static_cast<std::uint16_t>(options_.master_port);
   store_options.await_admission = true;
+  store_options.handed_over_fd = options_.store_place.clients_fd;
   store_options.own_user_only = !options_.store_for_all_users;
   auto store = rendezvous::StoreServer::listen(loop_, std::move(store_options));
   if (!store) return store.error();

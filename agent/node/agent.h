@@ -69,11 +69,19 @@ struct MemoryPlace {
   int port = 0;  // Where the server takes other nodes' copies; 0: there are no copies.
 };
 
+// The store at the endpoint's port (rendezvous/store/hand_over.h), as this node reaches it.
+struct StorePlace {
+  std::string address = {};
+  int port = 0;         // 0: the workers use the address and the port of the round's seat.
+  int clients_fd = -1;  // On the node that hosts the endpoint: those that came there.
+};
+
 struct AgentOptions {
   std::string run_id;
   rendezvous::NodeOffer offer;  // Without address and store_port.
   std::string address;          // Where other nodes reach this one; empty: the link's own address.
   int master_port = 0;          // Of the store, should this node become group rank 0; 0: any.
+  StorePlace store_place;
   bool store_for_all_users = false;  // Of this machine; else for this process's own and root.
   std::optional<RemoteLinkOptions>
       daemon;  // Absent: no other node can come, rendezvous is in this process.
@@ -165,6 +173,7 @@ class Agent {
   WorkerSpec worker_spec(int local_rank, bool has_link);
   WorkerSpec fork_server_spec() const;
   WorkerContext worker_context(int local_rank) const;
+  void place_store(const rendezvous::Seat& seat, RankFacts& facts) const;
   RankFacts rank_facts(const rendezvous::Seat& seat, int local_rank, int position,
                        int workers) const;
   void show_stopping();

@@ -57,8 +57,9 @@ void Agent::add_place(int local_rank) {
   facts.rank = facts.local_rank = facts.role_rank = local_rank;
   facts.world_size = facts.local_world_size = facts.role_world_size = places();
   facts.role = options_.offer.role;
-  facts.master_addr = seat_ ? seat_->master_address : options_.offer.address;
-  facts.master_port = seat_ ? seat_->master_port : options_.offer.store_port;
+  facts.master_addr = options_.offer.address;
+  facts.master_port = options_.offer.store_port;
+  if (seat_) place_store(*seat_, facts);
   facts.max_restarts = options_.offer.config.max_restarts;
   facts.run_id = options_.run_id;
   places_[local_rank] = {.facts = facts};
@@ -194,6 +195,16 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
   return spec;
 }
 
+// A static command line's workers find the store where their node found the endpoint.
+void Agent::place_store(const rendezvous::Seat& seat, RankFacts& facts) const {
+  facts.master_addr = seat.master_address;
+  facts.master_port = seat.master_port;
+  if (!seat.store_at_endpoint || options_.store_place.port == 0) return;
+  facts.meeting_place = seat.master_address + " " + std::to_string(seat.master_port);
+  facts.master_addr = options_.store_place.address;
+  facts.master_port = options_.store_place.port;
+}
+
 // Of the worker at `position` among the node's `workers` of the round.
 RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank, int position,
                             int workers) const {
@@ -208,8 +219,7 @@ RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank, int po
   facts.role_rank = seat.role_base_rank + position;
   facts.role_world_size = seat.role_world_size;
   facts.role = options_.offer.role;
-  facts.master_addr = seat.master_address;
-  facts.master_port = seat.master_port;
+  place_store(seat, facts);
   facts.restart_count = seat.restart_count;
   facts.max_restarts = options_.offer.config.max_restarts;
   facts.run_id = options_.run_id;

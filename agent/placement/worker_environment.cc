@@ -81,8 +81,9 @@ void put_shared_gpu(Variables& variables, const RankFacts& facts, int gpus) {
 void put_ras(Variables& variables, const RankFacts& facts) {
   constexpr std::uint32_t kFirst = 20'000, kPorts = 8'000;
   std::uint32_t hash = 2166136261u;  // FNV-1a: the same on all nodes, and in any build.
-  for (const char c :
-       facts.run_id + " " + facts.master_addr + " " + std::to_string(facts.master_port)) {
+  const std::string own = facts.master_addr + " " + std::to_string(facts.master_port);
+  const std::string& place = facts.meeting_place.empty() ? own : facts.meeting_place;
+  for (const char c : facts.run_id + " " + place) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   }
   variables.try_emplace("NCCL_RAS_ADDR", "localhost:" + std::to_string(kFirst + hash % kPorts));

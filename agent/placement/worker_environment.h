@@ -22,6 +22,9 @@ struct RankFacts {
   std::string role = "default";
   std::string master_addr;
   int master_port = 0;
+  // The address and port of the round's store as all nodes know it, if this node's workers have
+  // another one.
+  std::string meeting_place = {};
   int restart_count = 0;
   int max_restarts = 0;
   std::string run_id;

@@ -18,6 +18,7 @@
 #include "agent/process/roster.h"
 #include "common/assert.h"
 #include "common/system/child.h"
+#include "common/system/descriptor_passing.h"
 
 namespace ddprun::agent {
 namespace {
@@ -26,8 +27,9 @@ using namespace std::chrono_literals;
 using boost::asio::posix::stream_descriptor;
 using Clock = std::chrono::steady_clock;
 
-// A fork of a large process takes some ten milliseconds; a server that is slower stands still.
-constexpr Milliseconds kForkLimit = 1s;
+// A fork of a large process takes some ten milliseconds. A server that is slower stands still, or
+// computes and competes with others for a processor: then it gets more time.
+constexpr Milliseconds kForkLimit = 1s, kBusyForkLimit = 5s;
 constexpr Milliseconds kEndLimit = 2s;  // From SIGKILL to its end.
 
 constexpr const char* kModulesVariable = "DDPRUN_PRELOAD";
@@ -62,27 +64,9 @@ bool has_thread_count(const std::vector<std::string>& environment) {
   });
 }
 
-Result<void> send_with_descriptors(int socket, const std::string& packet,
-                                   const std::vector<int>& descriptors) {
-  std::array<char, CMSG_SPACE(8 * sizeof(int))> control{};
-  DDPRUN_ASSERT(descriptors.size() <= 8);
-  iovec bytes{const_cast<char*>(packet.data()), packet.size()};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  if (sent < 0) return errno_failure("sending a request to the fork server");
-  return {};
+bool computes(int pid) {
+  const char state = read_proc_stat(pid).state;
+  return state == 'R' || state == 'D';
 }
 
 // Its own, or the end that it takes from the caller, or ours.
@@ -216,6 +200,15 @@ std::string ForkServer::objection(const WorkerSpec& spec) const {
   return "";
 }
 
+Result<ForkReply> ForkServer::reply_to_fork() {
+  for (TimePoint begun = Clock::now();;) {
+    auto reply = reply_within(kForkLimit);
+    if (reply || reply.error().code != Errc::kPeerSilent) return reply;
+    const bool busy = computes(pid_) || std::ranges::any_of(children_of(pid_), computes);
+    if (!busy || Clock::now() - begun >= kBusyForkLimit) return reply;
+  }
+}
+
 Result<ForkReply> ForkServer::reply_within(Duration limit) {
   const TimePoint until = Clock::now() + limit;
   std::array<char, kForkReplyMax + 1> packet;
@@ -226,7 +219,7 @@ Result<ForkReply> ForkServer::reply_within(Duration limit) {
     if (got > 0) return decode_fork_reply({packet.data(), static_cast<std::size_t>(got)});
     if (errno != EAGAIN && errno != EINTR) return errno_failure("reading from the fork server");
     const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now());
-    if (left.count() <= 0) return cold("the fork server does not answer");
+    if (left.count() <= 0) return Failure{Errc::kPeerSilent, "the fork server does not answer"};
     pollfd readable{channel, POLLIN, 0};
     ::poll(&readable, 1, static_cast<int>(left.count()));
   }
@@ -244,8 +237,9 @@ Result<SpawnedProcess> ForkServer::fork(const WorkerSpec& spec, const WorkerEnds
   const int link = end_of(ends.link_end, spec.link_fd, -1);
   if (link >= 0) descriptors.push_back(link);
   const std::uint64_t before = ticks_since_boot();
-  const auto sent = send_with_descriptors(channel_.native_handle(), *packet, descriptors);
-  const auto reply = sent ? reply_within(kForkLimit) : Result<ForkReply>(sent.error());
+  const auto sent = send_descriptors(channel_.native_handle(), *packet, descriptors,
+                                     "sending a request to the fork server");
+  const auto reply = sent ? reply_to_fork() : Result<ForkReply>(sent.error());
   // An answer that comes late would be taken for that to the next request: no second try.
   const auto give_up = [this](const std::string& why) {
     end(why);

@@ -66,6 +66,7 @@ class ForkServer {
   void await_reply();
   void settle(State state, std::string why);
   std::string objection(const WorkerSpec& spec) const;
+  Result<ForkReply> reply_to_fork();
   Result<ForkReply> reply_within(Duration limit);
   Result<SpawnedProcess> adopt(int pid, const WorkerSpec& spec, std::uint64_t before) const;
 

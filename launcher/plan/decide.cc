@@ -1,6 +1,7 @@
 #include "launcher/plan/decide.h"
 
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -126,6 +127,14 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
   auto endpoint = std::make_unique<HostedEndpoint>(
       HostedEndpoint{std::move(*listening), std::move(token_file)});
   endpoint->pages = pages;
+  if (!token.empty()) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+      return errno_failure("making a channel from the rendezvous daemon to the agent");
+    }
+    endpoint->store_giver.reset(ends[0]);
+    endpoint->store_taker.reset(ends[1]);
+  }
   if (!plan.derived_ports.empty()) endpoint->only_run = plan.run_id.value_or("");
   return endpoint;
 }
@@ -152,6 +161,10 @@ GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& sta
     child.inherited_fds.push_back(endpoint.token_file.get());
   } else {
     child.argv.emplace_back("--no-auth");
+  }
+  if (endpoint.store_giver) {
+    child.argv.insert(child.argv.end(), {"--store-fd", std::to_string(endpoint.store_giver.get())});
+    child.inherited_fds.push_back(endpoint.store_giver.get());
   }
   if (verbose) child.argv.emplace_back("--verbose");
   child.environment = agent::current_environment();

@@ -19,7 +19,10 @@ namespace ddprun::launcher {
 // replaced are served by the next one.
 struct HostedEndpoint {
   UniqueFd listening;
-  UniqueFd token_file;        // A memory file; none with auth=none.
+  UniqueFd token_file;  // A memory file; none with auth=none.
+  // A pair of sockets by which the daemon hands clients of the workers' store over to the agent;
+  // none with auth=none.
+  UniqueFd store_giver = {}, store_taker = {};
   std::string only_run = {};  // The daemon serves only this run; empty: all runs.
   DaemonPages pages = {};
 };

@@ -95,6 +95,10 @@ agent::RankFacts facts_of(const LaunchPlan& run, int node_rank, int local_rank) 
   const bool first = node_rank == 0 && !run.plan.node_address.empty();
   facts.master_addr = first ? run.plan.node_address : "(the first node's address)";
   facts.master_port = run.plan.store_port.value_or(0);
+  if (run.plan.store_at_endpoint) {
+    facts.master_addr = run.plan.store_address;
+    facts.master_port = *run.plan.endpoint.port;
+  }
   return facts;
 }
 
@@ -127,7 +131,7 @@ std::map<std::string, Column> given_to_workers(const LaunchPlan& run,
       given[entry.substr(0, equals)].push_back(entry.substr(equals + 1));
     }
   }
-  if (!run.plan.store_port) given["MASTER_PORT"] = {"(a free port)"};
+  if (!run.plan.store_port && !run.plan.store_at_endpoint) given["MASTER_PORT"] = {"(a free port)"};
   if (const auto ras = given.find("NCCL_RAS_ADDR"); ras != given.end()) {
     ras->second = {"localhost:(a port of the run's own)"};  // Derived from other variables.
   }

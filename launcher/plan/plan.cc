@@ -215,6 +215,16 @@ std::optional<Failure> place_among_others(const Options& options, const MachineF
   return std::nullopt;
 }
 
+// Without a token the daemon could not know the store's clients from its own.
+void place_store(const Options& options, const MachineFacts& facts, RendezvousPlan& plan) {
+  const bool several = !plan.other_endpoints.empty() || !plan.derived_ports.empty();
+  if (several || plan.token == Token::kNone) return;
+  plan.store_at_endpoint = is_static_habit(options);
+  const std::string& host = plan.endpoint.host;
+  const bool reaches_it = plan.mode == Mode::kJoin || names_this_machine(host, facts);
+  plan.store_address = reaches_it ? host : plan.node_address;
+}
+
 }  // namespace
 
 std::optional<Failure> choose_token(const Options& options, const MachineFacts& facts,
@@ -257,6 +267,7 @@ Result<RendezvousPlan> make_plan(const Options& options, const MachineFacts& fac
     return *failure;
   }
   if (const auto failure = choose_token(options, facts, plan)) return *failure;
+  place_store(options, facts, plan);
   DDPRUN_ASSERT(plan.mode == Mode::kStandalone || plan.endpoint.port);
   return plan;
 }

@@ -9,8 +9,8 @@
 //   others can join, no --rdzv-endpoint
 //        none of --master-addr, --master-port, --node-rank, --rdzv-backend static
 //                        -> kHost on all interfaces, port 29400 or else any
-//        any of them: torchrun's static command line. The daemon takes the place of torchrun's own
-//        store, at MASTER_ADDR:MASTER_PORT (29500); workers get another port.
+//        any of them: torchrun's static command line. Daemon and workers' store are both at
+//        MASTER_ADDR:MASTER_PORT (29500).
 //                        -> node rank 0 hosts, others join; without --node-rank the owner of the
 //                        address hosts
 //   --rdzv-endpoint given (--master-port is then the workers')
@@ -72,7 +72,10 @@ struct RendezvousPlan {
   std::string
       node_address;  // This node's address for others; empty: the control link's own address.
   std::optional<std::uint16_t> store_port;  // The MASTER_PORT that the user chose; absent: any.
-  std::optional<std::string> run_id;        // Absent: make one, no other node needs it.
+  bool store_at_endpoint = false;  // As of a static command line: MASTER_PORT is the endpoint's.
+  // MASTER_ADDR of this node's workers, if the node that hosts has a static command line.
+  std::string store_address;
+  std::optional<std::string> run_id;  // Absent: make one, no other node needs it.
 
   std::vector<std::string> warnings;
 };

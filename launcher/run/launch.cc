@@ -324,6 +324,7 @@ Result<int> launch(Options options, const Environment& environment,
   context.token = *token;
   const auto endpoint = hosted_endpoint(context);
   if (!endpoint) return endpoint.error();
+  if (*endpoint) context.store_clients_fd = (*endpoint)->store_taker.get();
   print_how_to_join(context);
   return guard_run({context, endpoint->get(), std::move(companion)});
 }

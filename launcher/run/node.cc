@@ -188,6 +188,12 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.address = plan.node_address;
   node.store_for_all_users = options.rdzv_conf.store_for_all_users;
   node.master_port = index == 0 ? plan.store_port.value_or(0) : 0;
+  if (index == 0) node.store_place.clients_fd = context.store_clients_fd;
+  node.offer.store_at_endpoint = plan.store_at_endpoint && node.store_place.clients_fd >= 0;
+  if (!plan.store_address.empty()) {
+    node.store_place.address = plan.store_address;
+    node.store_place.port = *plan.endpoint.port;
+  }
   if (plan.mode != RendezvousPlan::Mode::kStandalone) {
     node.daemon = daemon_options(context, node.offer.config);
   }

@@ -14,6 +14,7 @@ namespace ddprun::launcher {
 // Shared by all nodes of this machine: the plan, and what was made to carry it out.
 struct NodeContext : LaunchPlan {
   std::string token = {};
+  int store_clients_fd = -1;  // See agent::StorePlace; -1: this node joins others.
   std::string started_utc = {};
   std::string report_folder = {};  // For the input of --report and --report-html.
   std::string watch_folder = {};   // For watchers and for the history; empty: neither.

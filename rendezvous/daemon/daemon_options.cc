@@ -130,6 +130,13 @@ std::vector<Row> launcher_rows() {
        "FD",
        "Read the token from this descriptor",
        {.excludes = "etcd no-auth", .type = "INT"}},
+      {"store-fd",
+       &O::store_fd,
+       integer_between(0, kDescriptorMax),
+       "FD",
+       "Hand clients of the workers' store, which may come to the same port, over to the agent "
+       "there",
+       {.needs = "listen-fd", .excludes = "no-auth", .type = "INT"}},
       {"only-run", &O::only_run, any_text, "ID", "Turn away agents of all runs but this one"},
       {"end-when-over", &O::end_when_over, "End once all runs have ended and all agents left"},
       {"end-runs-on-exit", &O::end_runs_on_exit,

@@ -125,7 +125,7 @@ int run(int argc, char** argv) {
              options.log_format);
   ::signal(SIGPIPE, SIG_IGN);
   raise_soft_limits(kDescriptorsWanted);
-  for (const int fd : {options.listen_fd, options.token_fd}) {
+  for (const int fd : {options.listen_fd, options.token_fd, options.store_fd}) {
     if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
   auto token = read_secrets(options);

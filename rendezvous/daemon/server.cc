@@ -61,6 +61,12 @@ Result<std::unique_ptr<Server>> Server::open(boost::asio::io_context& io, Server
   const Journal journal = std::move(memory.journal);
   std::unique_ptr<Server> server(
       new Server(io, std::move(options), std::move(memory), std::move(on_over)));
+  if (server->options_.store_fd >= 0) {
+    server->store_ = std::make_unique<StoreHandOver>(io, UniqueFd(server->options_.store_fd));
+    server->options_.listen.on_store_client = [self = server.get()](AcceptedSocket client) {
+      self->hand_over(std::move(client));
+    };
+  }
   auto listener = Listener::open(
       io, server->options_.listen,
       [self = server.get()](const std::shared_ptr<Link>& link) { self->accept(link); });
@@ -114,6 +120,22 @@ void Server::accept(const std::shared_ptr<Link>& link) {
             if (may_decide()) carry_out(gate_.on_closed(id, Clock::now()));
           },
   });
+}
+
+// A rank has no token, so it has to come from where a node does; behind a translation of addresses
+// that is not the address which the node knows.
+void Server::hand_over(AcceptedSocket client) {
+  const std::string peer = client.peer.to_string();
+  const bool is_nodes = client.peer.is_loopback() || client.peer == client.local ||
+                        std::any_of(links_.begin(), links_.end(), [&](const auto& link) {
+                          return link.second.link->peer_address() == peer;
+                        });
+  if (is_nodes) return store_->send(std::move(client.fd));
+  refused_.add(Refusal::kWrongToken);
+  const auto line = complaints_.filter(
+      peer + " store", "refused " + peer + ", which wants the workers' store, but is no node",
+      Clock::now());
+  if (line) log::warning(*line, {.peer = peer});
 }
 
 void Server::carry_out(Gate::Work work) {

@@ -18,6 +18,7 @@
 #include "rendezvous/journal/run_history.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/turnstile.h"
+#include "rendezvous/store/hand_over.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::rendezvous {
@@ -43,6 +44,7 @@ struct ServerOptions {
   bool end_when_over = false;  // End once every run has ended and all links are closed.
   std::string only_run = {};   // Agents of other runs are turned away; empty: none is.
   bool log_news = false;       // Log what happens in the runs; else only when verbose.
+  int store_fd = -1;           // To the agent that hosts the store, see StoreHandOver; -1: none.
 };
 
 // What a daemon knows of the time before it. Without a log nothing outlives this process.
@@ -96,6 +98,7 @@ class Server {
   void recall();
   void keep_ended();
   void accept(const std::shared_ptr<Link>& link);
+  void hand_over(AcceptedSocket client);
   bool may_decide() const;
   void carry_out(Gate::Work work);
   void carry_out(LinkAction& action);
@@ -113,6 +116,7 @@ class Server {
   ServerOptions options_;
   std::function<void()> on_over_;
   std::unique_ptr<Listener> listener_;
+  std::unique_ptr<StoreHandOver> store_;
   boost::asio::steady_timer timer_;
   std::unique_ptr<RecordLog> log_;
   Gate gate_;

@@ -172,6 +172,7 @@ ServerOptions server_options(const DaemonOptions& options, std::string token) {
   server.listen.address = options.address;
   server.listen.port = static_cast<std::uint16_t>(options.port);
   server.listen.listening_fd = options.listen_fd;
+  server.store_fd = options.store_fd;
   server.listen.token = std::move(token);
   server.end_when_over = options.end_when_over;
   server.only_run = options.only_run;

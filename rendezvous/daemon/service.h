@@ -65,6 +65,7 @@ struct DaemonOptions {
   bool etcd_password_from_environment = false;  // It has been taken from there.
   int listen_fd = -1;
   int token_fd = -1;
+  int store_fd = -1;
   bool end_when_over = false;
   std::string only_run;  // Empty: all that come.
   bool end_runs_on_exit = false;

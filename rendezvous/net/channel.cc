@@ -47,6 +47,14 @@ void Handshake::cancel() {
   connection_.socket.close(ignored);
 }
 
+UniqueFd Handshake::release() {
+  over_ = true;
+  timer_.cancel();
+  connection_.channel.reset();
+  boost::system::error_code ignored;
+  return UniqueFd(connection_.socket.release(ignored));
+}
+
 void Handshake::step() {
   if (over_) return;
   ChannelStep taken = connection_.channel->handshake();
@@ -93,6 +101,7 @@ namespace {
 constexpr char kTlsHandshake = 0x16;  // First byte of a TLS client's first message.
 constexpr char kTlsAlert =
     0x15;  // First byte of a TLS server's refusal. No frame begins with either.
+constexpr char kStoreRequestMax = 0x14;  // TCPStore's requests are numbered from 0; all are below.
 constexpr std::string_view kHandshakeFailure("\x15\x03\x03\x00\x02\x02\x28", 7);
 
 ChannelStep failed(Errc code, std::string context) {
@@ -126,6 +135,16 @@ void refuse(int fd) {
   [[maybe_unused]] const ssize_t best_effort =
       ::send(fd, kHandshakeFailure.data(), kHandshakeFailure.size(), MSG_NOSIGNAL);
 }
+
+}  // namespace
+
+bool Handshake::begins_as_store_client() {
+  char first = 0;
+  const ChannelStep step = peek(connection_.socket.native_handle(), {&first, 1});
+  return step.status == StepStatus::kDone && first >= 0 && first <= kStoreRequestMax;
+}
+
+namespace {
 
 class PlainChannel : public Channel {
  public:

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "common/system/descriptors.h"
 #include "common/time.h"
 #include "rendezvous/net/tls_psk.h"
 
@@ -75,6 +76,11 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
                                           OnDone on_done, std::function<void()> on_ready = nullptr);
 
   void proceed();
+
+  // Instead of proceed(): whether the client's first byte is one of the TCPStore's requests, and
+  // the socket, of which nothing has been read. After release() on_done is not called.
+  bool begins_as_store_client();
+  UniqueFd release();
 
   // Closes the connection; on_done is not called.
   void cancel();

@@ -263,6 +263,7 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
   void take(AcceptedSocket accepted);
   void begin_handshake(AcceptedSocket accepted);
   void ready(Turnstile::Id id);
+  void hand_over(Turnstile::Id id);
   void let_in();
   void finish_handshake(Turnstile::Id id, const std::string& peer, Result<Connected> connected);
   void give_back_memory();
@@ -333,8 +334,17 @@ void Listener::Core::begin_handshake(AcceptedSocket accepted) {
 }
 
 void Listener::Core::ready(Turnstile::Id id) {
+  const bool may_be_store_client = tls_ && options_.on_store_client;
+  if (may_be_store_client && handshakes_.at(id)->begins_as_store_client()) return hand_over(id);
   if (turnstile_.enter(id, Clock::now())) return handshakes_.at(id)->proceed();
   let_in();
+}
+
+void Listener::Core::hand_over(Turnstile::Id id) {
+  UniqueFd fd = handshakes_.at(id)->release();
+  handshakes_.erase(id);
+  const auto peer = peer_address(fd.get()), local = local_address(fd.get());
+  options_.on_store_client({std::move(fd), peer, local});
 }
 
 void Listener::Core::let_in() {

@@ -97,6 +97,8 @@ struct ListenOptions {
   std::size_t handshakes_at_once = 2'048;  // The others wait in line (rendezvous/net/turnstile.h),
   Milliseconds handshake_patience{200};    // but not for those that take longer than this.
   LinkOptions link = {};
+  // With TLS: gets those that begin as a TCPStore's clients do, with nothing read from them.
+  std::function<void(AcceptedSocket)> on_store_client = nullptr;
 };
 
 class Listener {

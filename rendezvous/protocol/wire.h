@@ -59,8 +59,9 @@ struct NodeOffer {
   int store_port = 0;   // Where its store already listens, if it becomes group rank 0.
   int local_world_size = 1;
   std::string role = "default";
-  int node_rank = -1;           // The group rank that its user gave it; -1: any.
-  bool hosts_endpoint = false;  // It prefers group rank 0, and its launcher runs the daemon.
+  int node_rank = -1;              // The group rank that its user gave it; -1: any.
+  bool hosts_endpoint = false;     // It prefers group rank 0, and its launcher runs the daemon.
+  bool store_at_endpoint = false;  // And what comes there for its store is handed over to it.
   // What the scheduler starts and may end together with this node, as "Slurm step 17.0"; empty: it
   // ends nothing else when this node has left.
   std::string scheduler_step{};
@@ -99,6 +100,7 @@ struct Seat {
   int workers = 0;  // Of this node in this round; 0: as many as it offered.
   std::string master_address;
   int master_port = 0;
+  bool store_at_endpoint = false;  // The store is reached at the endpoint's port, too.
   std::vector<std::string>
       members;  // Addresses of all nodes; for group rank 0 only, as its store admits them.
   std::vector<std::string> skip{};  // Pieces of steps that no rank may compute: "step 7, shard 3".

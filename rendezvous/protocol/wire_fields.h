@@ -64,6 +64,7 @@ void fields(auto& a, archive::Is<NodeOffer> auto& m) {
   a("local_world_size", m.local_world_size), a("role", m.role), a("node_rank", m.node_rank);
   a("hosts_endpoint", m.hosts_endpoint), a("config", m.config);
   a.added("scheduler_step", m.scheduler_step);
+  a.added("store_at_endpoint", m.store_at_endpoint);
   a("memory_port", m.memory_port);
 }
 void fields(auto& a, archive::Is<MemoryPeer> auto& m) {
@@ -78,6 +79,7 @@ void fields(auto& a, archive::Is<Seat> auto& m) {
   a("master_port", m.master_port), a("members", m.members);
   a.added("workers", m.workers), a.added("skip", m.skip);
   a.added("lost_steps", m.lost_steps);
+  a.added("store_at_endpoint", m.store_at_endpoint);
   a("copy_to", m.copy_to), a("fill", m.fill);
 }
 void fields(auto& a, archive::Is<Verdict> auto& m) {

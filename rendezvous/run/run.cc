@@ -365,9 +365,10 @@ void Run::on(const NodeId& node, const Failed& failed) {
   report_failed(failed);
   if (lacked) report_cause(node);
   const bool changing = state_ == State::kGathering && planned_;
+  const bool wrong = computes_wrong(node, failed.death);
   if (state_ != State::kRunning && !changing) {  // A victim, or workers that are being stopped.
     const bool stops = gathering() && it->second.phase == Phase::kStopping;
-    if (stops) exclude_wrong(node, failed.death);  // Of several that compute wrong.
+    if (wrong && stops) exclude_wrong(node, failed.death);  // Of several that compute wrong.
     return;
   }
   std::string reason = "rank " + std::to_string(failed.death.rank) + " on " + failed.death.host +
@@ -380,9 +381,9 @@ void Run::on(const NodeId& node, const Failed& failed) {
   workers_blamed_ = true;
   if (restart_count_ < config_->max_restarts && (!poison || failed.death.can_skip)) {
     ++restart_count_;
-    reason += successor_text(it->second);
+    if (!wrong) reason += successor_text(it->second);
     changing ? hurry(reason, failed.death.rank) : regather(reason, failed.death.rank);
-    exclude_wrong(node, failed.death);
+    if (wrong) exclude_wrong(node, failed.death);
   } else {
     close(Verdict::Kind::kWorkerFailed, 0, reason, failed.death.rank);
   }

@@ -214,6 +214,7 @@ class Run {
   void close_for_ranks(int ranks);
   void raise_min_ranks(int ranks);
   void skip(const WorkerDeath& death);
+  bool computes_wrong(const NodeId& node, const WorkerDeath& death) const;
   void exclude_wrong(const NodeId& node, const WorkerDeath& death);
   std::string successor_text(Member& member) const;
   void answer_stranger(const NodeId& node, int round);

@@ -732,11 +732,15 @@ std::string Run::successor_text(Member& member) const {
   return "; a spare takes its seat";
 }
 
-// A node that computes wrong is not used any more, if there are enough without it. It leaves with
-// its next Join, as a drained one does. A rank that blames another has not computed wrong itself.
-void Run::exclude_wrong(const NodeId& node, const WorkerDeath& death) {
+// Whether the death shows that its node computes wrong, and enough are left without this node. A
+// rank that blames another has not computed wrong itself.
+bool Run::computes_wrong(const NodeId& node, const WorkerDeath& death) const {
   const bool blames_another = death.blames >= 0 && death.blames != death.rank;
-  if (death.fault != Fault::kWrongResult || blames_another || waits_without(node)) return;
+  return death.fault == Fault::kWrongResult && !blames_another && !waits_without(node);
+}
+
+// It leaves with its next Join, as a drained one does.
+void Run::exclude_wrong(const NodeId& node, const WorkerDeath& death) {
   DDPRUN_ASSERT(members_.at(node).phase == Phase::kStopping);
   dismissed_.try_emplace(
       node, "an audit has found that rank " + std::to_string(death.rank) + " computed wrong there");

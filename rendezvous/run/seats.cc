@@ -77,6 +77,7 @@ std::vector<Seat> assign_seats(const std::vector<const NodeOffer*>& offers, int 
     seat.role_world_size = role_world_size[offer->role];
     seat.master_address = offers.front()->address;
     seat.master_port = offers.front()->store_port;
+    seat.store_at_endpoint = offers.front()->store_at_endpoint;
   }
   for (const NodeOffer* offer : offers) seats.front().members.push_back(offer->address);
   return seats;

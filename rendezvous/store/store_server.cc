@@ -1,5 +1,7 @@
 #include "rendezvous/store/store_server.h"
 
+#include <fcntl.h>
+
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <optional>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "common/store_sockets/store_clients.h"
+#include "common/system/descriptor_passing.h"
 #include "common/system/log.h"
 #include "common/system/peer_user.h"
 #include "rendezvous/net/listener.h"
@@ -25,7 +28,7 @@ bool of_this_machine(const AcceptedSocket& socket) {
 class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core> {
  public:
   Core(boost::asio::io_context& io, StoreServerOptions options)
-      : io_(io), options_(std::move(options)), ready_(io) {
+      : io_(io), options_(std::move(options)), handed_over_(io), ready_(io) {
     if (options_.own_user_only) users_.emplace();
   }
   ~Core() { ready_.release(); }  // The descriptor is the clients'.
@@ -54,7 +57,9 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
   void accept();
   std::optional<std::string> objection_to(const AcceptedSocket& socket);
   std::optional<std::string> objection_to_user(const AcceptedSocket& socket);
-  void take(AcceptedSocket socket);
+  void take(AcceptedSocket socket, const std::optional<std::string>& objection);
+  void await_handed_over();
+  void take_handed_over();
   void wait();
   void complain(const std::string& text);
 
@@ -65,6 +70,7 @@ class StoreServer::Core : public std::enable_shared_from_this<StoreServer::Core>
   UniqueFd listening_;  // Until the accept loop has it.
   std::shared_ptr<AcceptLoop> accept_loop_;
   std::set<boost::asio::ip::address> admitted_;
+  boost::asio::posix::stream_descriptor handed_over_;
   boost::asio::posix::stream_descriptor ready_;  // Of the clients: some can be served.
   std::unique_ptr<store::StoreClients> clients_;
   int complaints_ = 0;
@@ -89,15 +95,50 @@ void StoreServer::Core::accept() {
   if (!listening_) return;
   accept_loop_ = AcceptLoop::start(io_, std::move(listening_),
                                    [weak = weak_from_this()](AcceptedSocket socket) {
-                                     if (const auto core = weak.lock())
-                                       core->take(std::move(socket));
+                                     const auto core = weak.lock();
+                                     if (!core) return;
+                                     const auto objection = core->objection_to(socket);
+                                     core->take(std::move(socket), objection);
                                    });
+  if (options_.handed_over_fd < 0) return;
+  handed_over_.assign(::fcntl(options_.handed_over_fd, F_DUPFD_CLOEXEC, 0));
+  await_handed_over();
+}
+
+void StoreServer::Core::await_handed_over() {
+  handed_over_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                          [weak = weak_from_this()](boost::system::error_code error) {
+                            const auto core = weak.lock();
+                            if (!error && core) core->take_handed_over();
+                          });
+}
+
+// The daemon has seen that they come from a node, by an address that may be a translated one.
+void StoreServer::Core::take_handed_over() {
+  constexpr int kMost = 64;  // A turn.
+  for (int i = 0; i < kMost; ++i) {
+    auto client = receive_descriptor(handed_over_.native_handle());
+    if (!client) {
+      complain(to_string(client.error()));
+      boost::system::error_code ignored;
+      handed_over_.close(ignored);
+      return;
+    }
+    if (!*client) break;
+    const int fd = (*client)->get();
+    AcceptedSocket socket{std::move(**client), peer_address(fd), local_address(fd)};
+    const auto objection = options_.own_user_only ? objection_to_user(socket) : std::nullopt;
+    take(std::move(socket), objection);
+  }
+  await_handed_over();
 }
 
 void StoreServer::Core::close() {
   listening_.reset();
   if (accept_loop_) accept_loop_->stop();
   accept_loop_.reset();
+  boost::system::error_code ignored;
+  handed_over_.close(ignored);
   if (ready_.is_open()) ready_.release();
   clients_->close();
 }
@@ -134,9 +175,9 @@ std::optional<std::string> StoreServer::Core::objection_to_user(const AcceptedSo
   return std::nullopt;
 }
 
-void StoreServer::Core::take(AcceptedSocket socket) {
+void StoreServer::Core::take(AcceptedSocket socket, const std::optional<std::string>& objection) {
   const std::string peer = socket.peer.to_string();
-  if (const auto objection = objection_to(socket)) {
+  if (objection) {
     ++refused;
     if (!objection->empty()) complain("refused " + peer + ", " + *objection);
     return;

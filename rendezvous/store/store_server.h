@@ -21,6 +21,7 @@ struct StoreServerOptions {
   bool admit_everyone = false;   // Else this machine and the addresses of admit().
   bool own_user_only = false;    // Of this machine's users only this process's own, and root.
   bool await_admission = false;  // Until admit() clients that connect wait, and none is refused.
+  int handed_over_fd = -1;       // Clients come from here, too (hand_over.h); it stays open.
   store::StoreClientsOptions clients = {};
 };
 

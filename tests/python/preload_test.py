@@ -319,6 +319,19 @@ class Faults(PreloadCase):
         self.assertIn("is started cold: the fork server does not answer", job.err())
         self.assertIn("here", job.out())
 
+    def test_a_fork_on_a_busy_machine_gets_more_time_than_one_that_stands_still(self):
+        self.write("lib_busy.py", """
+            import os, time
+            def compute():
+                until = time.process_time() + 0.7
+                while time.process_time() < until:
+                    pass
+            os.register_at_fork(before=compute)
+            """, "library")
+        job = self.run_preloaded(self.write("here.py", "import sys; print('lib_busy' in sys.modules)"), modules="lib_busy")
+        self.assertNotIn("started cold", job.err())
+        self.assertIn("True", job.out())
+
     def test_a_server_that_is_stopped_while_it_imports_is_not_waited_for(self):
         self.write("slow.py", "import os; os.mkdir(os.environ['D'] + '/slow'); os.read(os.pipe()[0], 1)", "library")
         job = self.start_preloaded("--rdzv-conf", "join_timeout=86400", self.write("here.py", "print('here')"), modules="slow")

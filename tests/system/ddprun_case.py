@@ -408,6 +408,36 @@ ALL_HERE = ('until [ $(ls "$D" | grep -c "^env.$TORCHELASTIC_RESTART_COUNT.") -g
 PASS_GATE = 'read _ < "$D/gate" || true; '
 
 
+# A TCPStore client of 20 lines: what a worker's torch does first with MASTER_ADDR and MASTER_PORT.
+STORE_CLIENT = """
+import os, socket, struct
+s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 20)
+s.settimeout(20)
+def text(b): return struct.pack("<Q", len(b)) + b
+def take(n):
+    b = b""
+    while len(b) < n:
+        piece = s.recv(n - len(b))
+        assert piece, "the store hung up"
+        b += piece
+    return b
+def get(key):
+    s.sendall(bytes([CODES["get"]]) + text(key))
+    return take(struct.unpack("<Q", take(8))[0])
+def wait(key):
+    s.sendall(bytes([CODES["wait"]]) + struct.pack("<Q", 1) + text(key))
+    assert take(1) == b"\\0", "the store would not wait"
+CODES = {"validate": 0, "set": 1, "get": 3, "wait": 6}
+s.sendall(bytes([CODES["validate"]]) + struct.pack("<I", 0x3C85F7CE))
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+s.sendall(bytes([CODES["set"]]) + text(b"from%d" % rank) + text(b"hello of %d" % rank))
+for peer in range(world):
+    wait(b"from%d" % peer)
+    assert get(b"from%d" % peer) == b"hello of %d" % peer
+print("met", world, "ranks", flush=True)
+"""
+
+
 def shell(script):
     return ["/bin/sh", "-c", script]
 

@@ -8,36 +8,7 @@ import sys
 import unittest
 
 import ddprun_case
-from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, column, env_to, free_port, shell
-
-# A TCPStore client of 20 lines: what a worker's torch does first with MASTER_ADDR and MASTER_PORT.
-STORE_CLIENT = """
-import os, socket, struct
-s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 20)
-s.settimeout(20)
-def text(b): return struct.pack("<Q", len(b)) + b
-def take(n):
-    b = b""
-    while len(b) < n:
-        piece = s.recv(n - len(b))
-        assert piece, "the store hung up"
-        b += piece
-    return b
-def get(key):
-    s.sendall(bytes([CODES["get"]]) + text(key))
-    return take(struct.unpack("<Q", take(8))[0])
-def wait(key):
-    s.sendall(bytes([CODES["wait"]]) + struct.pack("<Q", 1) + text(key))
-    assert take(1) == b"\\0", "the store would not wait"
-CODES = {"validate": 0, "set": 1, "get": 3, "wait": 6}
-s.sendall(bytes([CODES["validate"]]) + struct.pack("<I", 0x3C85F7CE))
-rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-s.sendall(bytes([CODES["set"]]) + text(b"from%d" % rank) + text(b"hello of %d" % rank))
-for peer in range(world):
-    wait(b"from%d" % peer)
-    assert get(b"from%d" % peer) == b"hello of %d" % peer
-print("met", world, "ranks", flush=True)
-"""
+from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, STORE_CLIENT, column, env_to, free_port, shell
 
 
 class WaysToRunAProgram(DdprunCase):
@@ -161,6 +132,9 @@ class TwoCommands(DdprunCase):
         self.finish(second)
         workers = self.wait_for_workers(2)
         self.assertEqual(column(workers, "DDPRUN_TEST_JOB"), [first.marker, second.marker])
+        self.assertEqual(set(column(workers, "MASTER_PORT")), {str(port)})
+        self.assertEqual(set(column(workers, "MASTER_ADDR")), {"127.0.0.1"})
+        self.assertEqual(len(set(column(workers, "NCCL_RAS_ADDR"))), 1)
 
     def test_role_ranks_count_within_a_role(self):
         first, second = self.two_nodes("--nproc-per-node", "2", worker=shell(env_to()), options=(

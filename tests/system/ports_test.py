@@ -1,12 +1,15 @@
-"""DDPRUN_PORT_RANGE: two machines whose firewalls let through the endpoint and the range, and nothing else."""
+"""Two machines whose firewalls let through the endpoint and what DDPRUN_PORT_RANGE names, or one port alone, or only what
+is translated."""
 
 import os
 import shutil
+import signal
 import subprocess
-import unittest
+import sys
 
 import ddprun_case
-from ddprun_case import PACKAGE, Network, STARTED_RANK, TwoMachinesCase, main, shell, skip_all
+from ddprun_case import (PACKAGE, Network, STARTED_RANK, STORE_CLIENT, TwoMachinesCase, main, shell, skip_all,
+                         wait_until)
 
 ENDPOINT, RANGE = 29400, "29500-29519"
 TOKEN = {"DDPRUN_TOKEN": "a token of the tests"}
@@ -19,17 +22,24 @@ def missing():
     return Network.missing()
 
 
-class Ports(TwoMachinesCase):
-    def setUp(self):
-        super().setUp()
+class Firewalled(TwoMachinesCase):
+    def iptables(self, name, *rule):
+        done = subprocess.run(["ip", "netns", "exec", name, IPTABLES, "-w", *rule], capture_output=True, text=True,
+                              timeout=20, check=False)
+        if done.returncode != 0:
+            self.skipTest(f"iptables: {done.stderr.strip()}")
+
+    def close_all_but(self, *ports):
         for name in self.net.names:
             for rule in (["-i", "lo", "-j", "ACCEPT"], ["-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT"],
-                         ["-p", "tcp", "--dport", str(ENDPOINT), "-j", "ACCEPT"],
-                         ["-p", "tcp", "--dport", RANGE.replace("-", ":"), "-j", "ACCEPT"], ["-p", "tcp", "-j", "DROP"]):
-                done = subprocess.run(["ip", "netns", "exec", name, IPTABLES, "-w", "-A", "INPUT", *rule],
-                                      capture_output=True, text=True, timeout=20, check=False)
-                if done.returncode != 0:
-                    self.skipTest(f"iptables: {done.stderr.strip()}")
+                         *(["-p", "tcp", "--dport", port, "-j", "ACCEPT"] for port in ports), ["-p", "tcp", "-j", "DROP"]):
+                self.iptables(name, "-A", "INPUT", *rule)
+
+
+class Ports(Firewalled):
+    def setUp(self):
+        super().setUp()
+        self.close_all_but(str(ENDPOINT), RANGE.replace("-", ":"))
 
     def nodes(self, *argv, env=None):
         """Both nodes of a run; each has two workers."""
@@ -82,6 +92,91 @@ class Ports(TwoMachinesCase):
         for job in jobs:
             self.assertNotEqual(job.wait(), 0, job.text())
         self.assertIn("each port of DDPRUN_PORT_RANGE=29500-29502 is taken", "".join(job.err() for job in jobs))
+
+
+class StaticCommandLines(Firewalled):
+    """torchrun's static command lines need one open port."""
+
+    # After they have met, the ranks of the first round wait for the gate, and one of them fails once all are through.
+    AT_GATE = "import sys" + STORE_CLIENT.replace('print("met"', """
+restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
+if restarts == "0":
+    open(os.environ["D"] + f"/here{rank}", "w").close()
+    with open(os.environ["D"] + "/gate") as gate:
+        gate.read(1)
+s.sendall(bytes([4]) + text(b"ranks of this round") + struct.pack("<q", 1))
+assert struct.unpack("<q", take(8))[0] <= world, "this is the store of an earlier round"
+s.sendall(bytes([CODES["set"]]) + text(b"through%d" % rank) + text(b"yes"))
+if restarts == "0":
+    for peer in range(world):
+        wait(b"through%d" % peer)
+    sys.exit(3 if rank == 3 else 0)
+print("met\"""")
+
+    def nodes(self, *argv, addresses=None):
+        python = ["--no-python", sys.executable, "-c"]
+        return [self.start("--nnodes", "2", "--nproc-per-node", "2", "--node-rank", rank, "--master-addr", address,
+                           "--master-port", ENDPOINT, *argv[:-1], *python, argv[-1], netns=name, env=TOKEN)
+                for rank, (name, address) in enumerate(zip(self.net.names, addresses or [self.net.addresses[0]] * 2))]
+
+    def test_all_meet_through_the_one_port(self):
+        self.close_all_but(str(ENDPOINT))
+        jobs = self.nodes(STORE_CLIENT)
+        for job in jobs:
+            self.finish(job)
+        self.assertEqual("".join(job.out() for job in jobs).count("met 4 ranks"), 4)
+
+    def test_a_node_that_joins_by_the_endpoint_uses_that_port_too(self):
+        self.close_all_but(str(ENDPOINT))
+        python = ["--no-python", sys.executable, "-c", STORE_CLIENT]
+        endpoint = f"{self.net.addresses[0]}:{ENDPOINT}"
+        jobs = [self.start("--nnodes", "2", *line, *python, netns=name, env=TOKEN) for name, line in
+                zip(self.net.names, (["--node-rank", "0", "--master-port", ENDPOINT], ["--rdzv-endpoint", endpoint]))]
+        for job in jobs:
+            self.finish(job)
+        self.assertEqual("".join(job.out() for job in jobs).count("met 2 ranks"), 2)
+
+    def test_a_restart_has_a_new_store_there_and_the_daemon_s_death_ends_no_connection(self):
+        self.close_all_but(str(ENDPOINT))
+        gate = self.gate()
+        jobs = self.nodes("--max-restarts", "1", self.AT_GATE)
+        wait_until(lambda: all(os.path.exists(self.path(f"here{rank}")) for rank in range(4)), jobs[0].text)
+        (daemon,) = [p for p in jobs[0].processes() if "ddprun-rendezvous" in p.argv[0]]
+        os.kill(daemon.pid, signal.SIGKILL)
+        jobs[0].wait_for("the rendezvous daemon .* starting it again")
+        gate.open()
+        for job in jobs:
+            self.finish(job)
+        self.assertEqual(jobs[1].out().count("met 4 ranks"), 2, jobs[1].text())
+
+    def test_a_node_behind_a_translation_of_addresses_uses_the_address_that_it_was_given(self):
+        outside = "10.77.1.1"  # Of the first machine, as the second one has to call it.
+        self.iptables(self.net.names[1], "-t", "nat", "-A", "OUTPUT", "-d", outside, "-p", "tcp", "--dport", str(ENDPOINT),
+                      "-j", "DNAT", "--to-destination", self.net.addresses[0])
+        subprocess.run(["ip", "-n", self.net.names[1], "route", "add", outside, "dev", "wire"], check=True, timeout=20)
+        self.close_all_but(str(ENDPOINT))
+        jobs = self.nodes(STORE_CLIENT, addresses=[self.net.addresses[0], outside])
+        for job in jobs:
+            self.finish(job)
+        self.assertEqual("".join(job.out() for job in jobs).count("met 4 ranks"), 4)
+
+    def test_a_stranger_is_not_let_in(self):
+        gate = self.gate()
+        jobs = self.nodes(self.AT_GATE)
+        wait_until(lambda: all(os.path.exists(self.path(f"here{rank}")) for rank in range(4)), jobs[0].text)
+        stranger = "10.77.0.77"
+        subprocess.run(["ip", "-n", self.net.names[1], "addr", "add", stranger + "/24", "dev", "wire"], check=True, timeout=20)
+        attempt = ("import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20, (sys.argv[3], 0)); "
+                   "s.sendall(bytes([0]) + (0x3C85F7CE).to_bytes(4, 'little')); s.sendall(bytes([7])); "
+                   "s.settimeout(20); print(len(s.recv(8)))")
+        said = subprocess.run(["ip", "netns", "exec", self.net.names[1], sys.executable, "-c", attempt,
+                               self.net.addresses[0], str(ENDPOINT), stranger],
+                              capture_output=True, text=True, timeout=30, check=False)
+        self.assertRegex(said.stdout + said.stderr, r"^0\n|ConnectionResetError")
+        jobs[0].wait_for(f"refused {stranger}, which wants the workers' store, but is no node")
+        gate.open()
+        for job in jobs:
+            job.wait()
 
 
 if __name__ == "__main__":

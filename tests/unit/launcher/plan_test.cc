@@ -169,6 +169,16 @@ TEST_CASE("RendezvousPlan: torchrun's static command lines work as they are", "[
   CHECK(planned(both + "0") == "host 10.0.0.1:1234 on 10.0.0.1, if taken fail");
   CHECK(planned(both + "1") == "join 10.0.0.1:1234");
   CHECK_FALSE(plan_of(both + "0").store_port);
+  CHECK(plan_of(both + "0").store_address == "10.0.0.1");
+  CHECK(plan_of(both + "1").store_address == "10.0.0.1");
+  CHECK(plan_of("--nnodes 2 --node-rank 1 --master-addr router").store_address == "router");
+  CHECK(plan_of("--nnodes 2 --node-rank 0 --master-addr router").store_address == "10.0.0.1");
+  CHECK(plan_of(both + "0").store_at_endpoint);
+  const RendezvousPlan of_endpoint = plan_of("--nnodes 2 --rdzv-endpoint router:5");
+  CHECK((of_endpoint.store_address == "router" && !of_endpoint.store_at_endpoint));
+  CHECK_FALSE(plan_of(both + "0 --rdzv-endpoint 10.0.0.1:5").store_at_endpoint);
+  CHECK(plan_of(both + "0 --rdzv-conf auth=none").store_address.empty());
+  CHECK(plan_of("--nnodes 2 --rdzv-endpoint a:5,b:5").store_address.empty());
   CHECK(plan_of(both + "1").node_rank == 1);
 
   CHECK(planned("--nnodes 2 --master-addr vip --node-rank 0") ==
