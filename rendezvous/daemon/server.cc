@@ -44,6 +44,8 @@ using Clock = std::chrono::steady_clock;
 constexpr Milliseconds kTickLateMax{100};
 // From here on the standstill is taken out of the time of every node.
 constexpr Milliseconds kStandstillMin{250};
+// A node that has lost its link tries to connect each second or more often.
+constexpr Milliseconds kStrangerPatience{5000};
 
 }  // namespace
 
@@ -100,6 +102,11 @@ void Server::accept(const std::shared_ptr<Link>& link) {
   const LinkId id = next_link_++;
   links_[id].link = link;
   silent_.emplace_back(Clock::now() + options_.hello_timeout, id);
+  std::erase_if(strangers_, [&](Stranger& stranger) {
+    const bool is_nodes = stranger.peer == link->peer_address();
+    if (is_nodes) store_->send(std::move(stranger.fd));
+    return is_nodes;
+  });
   arm();
   log::debug("a connection from " + link->peer_address(), {.peer = link->peer_address()});
   link->start({
@@ -123,14 +130,23 @@ void Server::accept(const std::shared_ptr<Link>& link) {
 }
 
 // A rank has no token, so it has to come from where a node does; behind a translation of addresses
-// that is not the address which the node knows.
+// that is not the address which the node knows. As nodes connect anew, it may come before its own.
 void Server::hand_over(AcceptedSocket client) {
+  constexpr std::size_t kStrangersMax = 1024;
   const std::string peer = client.peer.to_string();
   const bool is_nodes = client.peer.is_loopback() || client.peer == client.local ||
                         std::any_of(links_.begin(), links_.end(), [&](const auto& link) {
                           return link.second.link->peer_address() == peer;
                         });
   if (is_nodes) return store_->send(std::move(client.fd));
+  if (strangers_.size() == kStrangersMax) refuse_stranger();
+  strangers_.push_back({Clock::now() + kStrangerPatience, peer, std::move(client.fd)});
+  arm();
+}
+
+void Server::refuse_stranger() {
+  const std::string peer = std::move(strangers_.front().peer);
+  strangers_.pop_front();
   refused_.add(Refusal::kWrongToken);
   const auto line = complaints_.filter(
       peer + " store", "refused " + peer + ", which wants the workers' store, but is no node",
@@ -204,6 +220,7 @@ void Server::log_news() {
 void Server::arm() {
   auto due = gate_.deadline();
   if (!silent_.empty()) due = std::min(due.value_or(TimePoint::max()), silent_.front().first);
+  if (!strangers_.empty()) due = std::min(due.value_or(TimePoint::max()), strangers_.front().until);
   if (!due || catching_up_ || (armed_ && timer_.expiry() <= *due)) return;
   armed_ = true;
   wait_until(std::max(*due, Clock::now()));
@@ -241,6 +258,7 @@ void Server::check_links() {
   // A daemon that no longer reads declares no node silent.
   if (ending_ == Ending::kLeave) return;
   hang_up_on_the_silent();
+  while (!strangers_.empty() && strangers_.front().until <= Clock::now()) refuse_stranger();
   if (!may_decide()) return;
   for (const LinkId id : gate_.quiet(Clock::now())) {
     const auto it = links_.find(id);

@@ -91,6 +91,13 @@ class Server {
     bool has_sent = false;  // A message has arrived.
   };
 
+  // A client of the store from an address at which there is no node yet.
+  struct Stranger {
+    TimePoint until;
+    std::string peer;
+    UniqueFd fd;
+  };
+
   Server(boost::asio::io_context& io, ServerOptions options, Memory memory,
          std::function<void()> on_over);
 
@@ -99,6 +106,7 @@ class Server {
   void keep_ended();
   void accept(const std::shared_ptr<Link>& link);
   void hand_over(AcceptedSocket client);
+  void refuse_stranger();
   bool may_decide() const;
   void carry_out(Gate::Work work);
   void carry_out(LinkAction& action);
@@ -124,7 +132,8 @@ class Server {
   std::unordered_map<LinkId, Linked> links_;
   LinkId next_link_ = 1;
   std::deque<std::pair<TimePoint, LinkId>>
-      silent_;  // When each must have sent a message; some have.
+      silent_;                      // When each must have sent a message; some have.
+  std::deque<Stranger> strangers_;  // The oldest first.
   RefusalCounts refused_;
   Complaints complaints_;
   Complaints about_nodes_{50, Milliseconds(1000)};

@@ -141,13 +141,35 @@ print("met\"""")
         gate = self.gate()
         jobs = self.nodes("--max-restarts", "1", self.AT_GATE)
         wait_until(lambda: all(os.path.exists(self.path(f"here{rank}")) for rank in range(4)), jobs[0].text)
-        (daemon,) = [p for p in jobs[0].processes() if "ddprun-rendezvous" in p.argv[0]]
-        os.kill(daemon.pid, signal.SIGKILL)
+        os.kill(jobs[0].daemon().pid, signal.SIGKILL)
         jobs[0].wait_for("the rendezvous daemon .* starting it again")
         gate.open()
         for job in jobs:
             self.finish(job)
         self.assertEqual(jobs[1].out().count("met 4 ranks"), 2, jobs[1].text())
+
+    def test_ranks_that_come_while_their_node_connects_anew_are_let_in(self):
+        gate = self.gate()
+        late = STORE_CLIENT.replace("s.settimeout(20)", """
+open(os.environ["D"] + "/connected" + os.environ["RANK"], "w").close()
+s.settimeout(20)""")
+        early = """
+import os
+open(os.environ["D"] + "/here" + os.environ["RANK"], "w").close()
+with open(os.environ["D"] + "/gate") as gate:
+    gate.read(1)
+"""
+        jobs = self.nodes(early + late)
+        wait_until(lambda: all(os.path.exists(self.path(f"here{rank}")) for rank in range(4)), jobs[0].text)
+        (agent,) = jobs[1].agents()
+        os.kill(agent.pid, signal.SIGSTOP)
+        os.kill(jobs[0].daemon().pid, signal.SIGKILL)
+        gate.open()
+        wait_until(lambda: all(os.path.exists(self.path(f"connected{rank}")) for rank in range(4)), jobs[1].text)
+        os.kill(agent.pid, signal.SIGCONT)
+        for job in jobs:
+            self.finish(job)
+        self.assertEqual("".join(job.out() for job in jobs).count("met 4 ranks"), 4)
 
     def test_a_node_behind_a_translation_of_addresses_uses_the_address_that_it_was_given(self):
         outside = "10.77.1.1"  # Of the first machine, as the second one has to call it.
