@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian package and the archive of ddprun's programs and C library:
-# build/packages/ddprun_VERSION_ARCHITECTURE.deb and ddprun-VERSION-linux-MACHINE.tar.gz. They need libc alone.
+# build/packages/ddprun_VERSION_ARCHITECTURE.deb and ddprun-VERSION-linux-MACHINE.tar.gz. They need libc alone, of 2.28
+# or later (cmake/old_glibc.cmake).
 #   deploy/package.sh            builds both
 #   deploy/package.sh --check    also installs, uses and removes the package in a fresh Debian 12 that has nothing but
 #                                its essential packages (debootstrap, root), and uses the archive there from two folders
@@ -21,13 +22,14 @@ say "Gloo"
 download_gloo
 
 say "building"
+glibc=2.28 # As in pyproject.toml.
 folder=build/package
 need_disk_gb . 2 "build files"
 begun=$SECONDS
 # Of a wheel that was built here: in a package the library has its links.
 CC=${CC:-cc} CXX=${CXX:-c++} cmake -S . -B "$folder" -G Ninja -U 'SKBUILD*' -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG" -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_EXAMPLES=OFF \
-  -DDDPRUN_UNITY=ON -DDDPRUN_STATIC_RUNTIME=ON -DDDPRUN_MOLD=OFF -DDDPRUN_GPU_KERNELS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON \
+  -DDDPRUN_UNITY=ON -DDDPRUN_STATIC_RUNTIME=ON -DDDPRUN_GLIBC=$glibc -DDDPRUN_MOLD=OFF -DDDPRUN_GPU_KERNELS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON \
   -DDDPRUN_GLOO_SOURCE="$PWD/build/gloo" >build/package.log 2>&1 ||
   fail "cmake failed" "$(tail -n 30 build/package.log)"
 jobs=$(build_jobs)
@@ -43,8 +45,12 @@ for file in "$deb" "$archive"; do note "$file: $(du -k "$file" | cut -f1) KB"; d
 
 say "what is in them"
 needed=$(dpkg-deb --field "$deb" Depends)
-[[ $needed =~ ^libc6\ \([^,]*\)$ ]] || fail "the package needs more than libc6: $needed"
+[[ $needed == "libc6 (>= $glibc)" ]] || fail "the package needs more than libc6 of version $glibc: $needed"
 note "the package depends on $needed"
+newest=$(tar -xOf "$archive" --wildcards '*/bin/*' '*.so*' 2>/dev/null | grep -ao 'GLIBC_2\.[0-9.]*' | sort -Vu | tail -n 1)
+[[ $(printf '%s\n' "$newest" "GLIBC_$glibc" | sort -V | tail -n 1) == "GLIBC_$glibc" ]] ||
+  fail "the archive needs $newest"
+note "the archive needs $newest"
 if command -v lintian >/dev/null; then
   lintian --fail-on error,warning "$deb" || fail "lintian finds what stands above"
   note "lintian finds nothing"

@@ -5,8 +5,7 @@
 #   deploy/wheel.sh --check    also installs it in a fresh virtual environment without a compiler, and uses it there;
 #                              PYTHON=python3.12 makes the environment with that one
 # Needs a network for pip, which installs scikit-build-core and auditwheel below build/, and downloads Gloo's source
-# into build/gloo. The tag is that of the oldest glibc with the symbols that were linked: for an older one, build in a
-# container that has it (docs/python.md).
+# into build/gloo. Runs where glibc is 2.28 or later: pyproject.toml names it, cmake/old_glibc.cmake links for it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source deploy/packages.sh
@@ -53,8 +52,8 @@ if [[ $check == yes ]]; then
   # Pinned: a later version may ask for another style.
   "$tools/bin/pip" install --quiet --disable-pip-version-check mypy==2.4.1 ruff==0.17.6
   "$tools/bin/mypy"
-  "$tools/bin/ruff" check python deploy/wheel
-  "$tools/bin/ruff" format --check python deploy/wheel
+  "$tools/bin/ruff" check python deploy/wheel cmake
+  "$tools/bin/ruff" format --check python deploy/wheel cmake
   say "using it"
   bash deploy/wheel/check_wheel.sh build/wheels/*.whl
 fi

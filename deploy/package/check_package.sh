@@ -2,7 +2,8 @@
 # Uses a Debian package and an archive of ddprun as their users do: check_package.sh DEB ARCHIVE. Makes a Debian 12 of
 # essential packages in a temporary folder, in which there is neither a compiler nor Python; installs the package there,
 # runs two workers, a daemon with a run of two nodes, and a C program on the library; removes it, and compares the files
-# with those before. Then the same from the archive, unpacked in two folders one after the other. Needs root.
+# with those before. Then the same from the archive, unpacked in two folders one after the other, and the package in a
+# Debian 11, whose C library is older, as long as the mirror has it. Needs root.
 set -euo pipefail
 # shellcheck source=deploy/packages.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../packages.sh"
@@ -14,17 +15,22 @@ install_missing debootstrap gcc
 work=$(mktemp -d)
 root=$work/root
 cleanup() {
-  for mount in proc dev/shm dev; do umount "$root/$mount" 2>/dev/null || true; done
+  unmount
   rm -rf --one-file-system "$work"
 }
 trap cleanup EXIT
 
+unmount() {
+  for mount in proc dev/shm dev; do umount "$root/$mount" 2>/dev/null || true; done
+}
+make_root() { # SUITE
+  debootstrap --variant=minbase --include=ca-certificates "$1" "$root" >"$work/log" 2>&1 || return
+  mount -t proc proc "$root/proc"
+  mount --bind /dev "$root/dev"
+  mount -t tmpfs shm "$root/dev/shm"
+}
 note "making a fresh Debian 12"
-debootstrap --variant=minbase --include=ca-certificates bookworm "$root" >"$work/log" 2>&1 ||
-  fail "debootstrap failed" "$(tail -n 5 "$work/log")"
-mount -t proc proc "$root/proc"
-mount --bind /dev "$root/dev"
-mount -t tmpfs shm "$root/dev/shm"
+make_root bookworm || fail "debootstrap failed" "$(tail -n 5 "$work/log")"
 
 # The records of the runs are the user's (docs/operations.md): they stay when a package goes.
 inside() {
@@ -79,3 +85,15 @@ for folder in /opt/first /opt/second; do
   rm -rf "${root:?}$folder"
 done
 note "the archive: used from two folders"
+
+unmount
+rm -rf --one-file-system "$root"
+note "making a fresh Debian 11"
+if ! make_root bullseye; then
+  note "without Debian 11: $(tail -n 1 "$work/log")"
+  exit 0
+fi
+cp "$deb" "$root/tmp/ddprun.deb"
+expect "Setting up ddprun" inside dpkg --install /tmp/ddprun.deb
+use /usr/bin
+note "the package: used with the C library of Debian 11"

@@ -6,6 +6,7 @@ comes with auditwheel.
 """
 
 import io
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -14,8 +15,9 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 MEGABYTES_MAX = 13.0  # The watch of --report, which comes with the programs, takes 0.8 of them.
-# The C library, and the loader that comes with it.
-MAY_NEED = ("libc.so.", "libm.so.", "ld-linux")
+# The C library, its parts that are libraries of their own in older versions, and its loader.
+MAY_NEED = ("libc.so.", "libm.so.", "libpthread.so.", "libdl.so.", "librt.so.", "ld-linux")
+GLIBC = (2, 28)  # DDPRUN_GLIBC in pyproject.toml.
 PROGRAMS = {"ddprun", "ddprun-rendezvous", "ddprunctl"}
 LIBRARY = "ddprun/_lib/libddprun.so"
 IN_LIBEXEC = {"libddprun-nccl-profiler.so", "libddprun-watch.so"}
@@ -98,8 +100,9 @@ def main(built, repaired):
     print(f"   {Path(repaired).name}: {megabytes:.2f} MB")
     if megabytes > MEGABYTES_MAX:
         wrong.append(f"the wheel has {megabytes:.2f} MB, {MEGABYTES_MAX:g} are allowed")
-    if "-py3-none-manylinux" not in Path(repaired).name:
-        wrong.append(f"{Path(repaired).name} has no tag of a glibc")
+    tag = re.search(r"-py3-none-manylinux_(\d+)_(\d+)_", Path(repaired).name)
+    if not tag or (int(tag[1]), int(tag[2])) > GLIBC:
+        wrong.append(f"{Path(repaired).name} is not for glibc {GLIBC[0]}.{GLIBC[1]}")
     for sentence in wrong:
         print(f"wrong: {sentence}", file=sys.stderr)
     return 1 if wrong else 0
