@@ -128,7 +128,7 @@ void HostsRun::give_up() {
 
 void HostsRun::order_all(const std::vector<SshNode*>& ready) {
   HostsMeeting meeting;
-  meeting.endpoint = Endpoint{ready.front()->host.name, random_meeting_port()};
+  meeting.endpoint = Endpoint{ready.front()->host.name, random_meeting_port(options_.port_range)};
   if (options_.rdzv_endpoint) meeting.endpoint = *options_.rdzv_endpoint;
   meeting.run_id = options_.rdzv_id.value_or("hosts-" + random_hex(4));
   meeting.nodes = static_cast<int>(ready.size());

@@ -17,7 +17,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kPortsFirst = 29'400, kPorts = 3'200;
+constexpr PortRange kMeetingPorts{29'400, 32'599};
 
 // ssh's whole command line: the user's words, then our options, the target, and the command there.
 std::vector<std::string> ssh_argv(const std::vector<std::string>& ssh, const std::string& target,
@@ -51,8 +51,9 @@ std::vector<std::string> far_end_command(const HostEntry& host, const std::vecto
   return argv;
 }
 
-std::uint16_t random_meeting_port() {
-  return static_cast<std::uint16_t>(kPortsFirst + std::stoi(random_hex(2), nullptr, 16) % kPorts);
+std::uint16_t random_meeting_port(const PortRange& range) {
+  const std::uint64_t random = std::stoull(random_hex(2), nullptr, 16);
+  return (range.is_any() ? kMeetingPorts : range).port(random, 0);
 }
 
 std::optional<Failure> unreachable_names(const std::vector<HostEntry>& hosts) {

@@ -28,8 +28,9 @@ std::vector<std::string> far_end_command(const HostEntry& host, const std::vecto
 std::vector<std::string> way_to(const HostEntry& host, const std::vector<std::string>& ssh,
                                 const MachineFacts& facts);
 
-// The port at which the nodes of a run of --hosts meet: below the ephemeral ports, as under Slurm.
-std::uint16_t random_meeting_port();
+// The port at which the nodes of a run of --hosts meet: of --port-range, or below the ephemeral
+// ports, as under Slurm.
+std::uint16_t random_meeting_port(const PortRange& range = {});
 
 // Names that denote another machine on each other host.
 std::optional<Failure> unreachable_names(const std::vector<HostEntry>& hosts);

@@ -153,6 +153,12 @@ const OptionTable<Draft>& ddprun_table() {
             "host of node rank 0, as with torchrun"},
            {"master-port", &Options::master_port, parse_port, "PORT",
             "port of node rank 0, as with torchrun"},
+           {"port-range",
+            &Options::port_range,
+            parse_port_range,
+            "A-B",
+            "ports of all else that ddprun opens on this node [any]",
+            {.variable = kPortRangeVariable}},
        }},
       {"When something fails",
        {

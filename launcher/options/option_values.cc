@@ -111,6 +111,12 @@ Result<std::uint16_t> parse_port(std::string_view text) {
   return usage("give a port number from 0 to 65535");
 }
 
+Result<PortRange> parse_port_range(std::string_view text) {
+  const std::optional<PortRange> range = port_range_of(text);
+  if (range) return *range;
+  return usage("give the first and the last port from 1 to 65535, such as 29500-29599");
+}
+
 Result<Endpoint> parse_endpoint(std::string_view text) {
   Failure failure = usage("give HOST, HOST:PORT or [IPV6]:PORT");
   Endpoint endpoint;

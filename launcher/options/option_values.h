@@ -16,6 +16,7 @@ Result<std::string> parse_run_id(std::string_view text);        // Any, without 
 Result<NodeRange> parse_nnodes(std::string_view text);          // "2", "1:4"
 Result<WorkerCount> parse_worker_count(std::string_view text);  // "8", "auto", "gpu", "cpu"
 Result<std::uint16_t> parse_port(std::string_view text);        // 0..65535; 0 is "any"
+Result<PortRange> parse_port_range(std::string_view text);      // "29500-29599"
 Result<Endpoint> parse_endpoint(std::string_view text);         // "host", "host:1", "[::1]:1"
 Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);  // "a:1,b:2"
 Result<Milliseconds> parse_seconds(std::string_view text);             // "30", "0.25"
@@ -36,6 +37,6 @@ Result<std::string> parse_preload(std::string_view text);  // "auto", "torch,num
 Result<agent::StdinChoice> parse_stdin(std::string_view text);  // "0", "all", "none"
 // "4G", "512M,copies=off,rate=100M,at=/mnt/tmpfs"
 Result<MemoryFolder> parse_memory_folder(std::string_view text);
-Result<RdzvConf> parse_rdzv_conf(std::string_view text);   // "join_timeout=5,auth=none"
+Result<RdzvConf> parse_rdzv_conf(std::string_view text);  // "join_timeout=5,auth=none"
 
 }  // namespace ddprun::launcher

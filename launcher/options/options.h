@@ -19,6 +19,7 @@
 #include "agent/lines/output_choice.h"
 #include "agent/placement/binding.h"
 #include "common/error.h"
+#include "common/port_range.h"
 #include "common/time.h"
 
 namespace ddprun::launcher {
@@ -167,6 +168,7 @@ struct Options {
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
   std::optional<std::string> local_addr;
+  PortRange port_range;  // For all that ddprun and the SDK open on this node, but the daemon.
   DaemonPages pages;
   std::optional<std::string> token_file;
 

@@ -11,6 +11,7 @@
 #include "agent/process/cgroup.h"
 #include "agent/workers/child_start.h"
 #include "common/exit_status.h"
+#include "common/port_range.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
@@ -306,6 +307,10 @@ Result<int> launch(Options options, const Environment& environment,
   }
   NodeContext context{std::move(*decided)};
   offer_nccl_profiler(environment);
+  // For the processes of this node, and their workers.
+  if (const PortRange& range = context.options.port_range; !range.is_any()) {
+    ::setenv(kPortRangeVariable, range.text().c_str(), 1);
+  }
   const std::string& audit = context.options.audit;
   if (!audit.empty()) ::setenv("DDPRUN_AUDIT", audit.c_str(), 1);
   watch_python(context, environment);

@@ -57,7 +57,7 @@ class Ports(Firewalled):
     def test_a_run_meets_and_computes_through_the_range(self):
         for memory in ([], ["--memory-folder", "16M"]):
             with self.subTest(memory=memory):
-                jobs = self.nodes(*memory, STARTED_RANK[1], env={"DDPRUN_PORT_RANGE": RANGE, "DDPRUN_BACKEND": "cpu"})
+                jobs = self.nodes("--port-range", RANGE, *memory, STARTED_RANK[1], env={"DDPRUN_BACKEND": "cpu"})
                 for job in jobs:
                     self.finish(job)
                 said = "".join(job.out() for job in jobs)
@@ -85,9 +85,9 @@ class Ports(Firewalled):
         jobs[0].wait()
 
     def test_a_range_that_is_none_or_too_small_is_named(self):
-        job = self.start("true", env={"DDPRUN_PORT_RANGE": "9-8"})
-        self.assertNotEqual(job.wait(), 0, job.text())
-        self.assertIn("DDPRUN_PORT_RANGE=9-8 is no range of ports such as 29500-29599", job.err())
+        for argv, env, source in ((["--port-range", "9-8"], {}, "--port-range"), ([], {"DDPRUN_PORT_RANGE": "9-8"}, "DDPRUN_PORT_RANGE")):
+            job = self.run_ddprun(*argv, "true", env=env, code=2)
+            self.assertIn(f"{source} '9-8': give the first and the last port from 1 to 65535, such as 29500-29599", job.err())
         jobs = self.nodes(STARTED_RANK[1], env={"DDPRUN_PORT_RANGE": "29500-29502", "DDPRUN_BACKEND": "gloo"})
         for job in jobs:
             self.assertNotEqual(job.wait(), 0, job.text())

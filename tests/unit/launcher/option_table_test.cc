@@ -55,7 +55,7 @@ std::string valid_value(const Option& option) {
   if (option.kind == Option::Kind::kSwitch) return "1";
   const auto offered = offered_words(option);
   if (!offered.empty()) return offered.front();
-  for (const char* text : {"2", "join_timeout=5", "train", "a,b", "SIGTERM"}) {
+  for (const char* text : {"2", "2-3", "join_timeout=5", "train", "a,b", "SIGTERM"}) {
     std::vector<std::string> words = company(option);
     words.insert(words.begin(), long_name(option) + "=" + text);
     if (parse_words(words)) return text;

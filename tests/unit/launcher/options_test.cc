@@ -126,6 +126,17 @@ TEST_CASE("Options: workers are killed at random only if that is asked for, and 
     CHECK(error_of("--chaos " + text + " t") ==
           "--chaos '" + text + "': give seconds from 0.1 to 10000000");
   }
+  CHECK(options_of("train").port_range.is_any());
+  CHECK(options_of("--port-range 7-9 train").port_range == PortRange{7, 9});
+  const Environment range = {{"DDPRUN_PORT_RANGE", "29500-29599"}};
+  CHECK(options_of("train", range).port_range == PortRange{29'500, 29'599});
+  CHECK(options_of("--port-range=7-9 train", range).port_range == PortRange{7, 9});
+  for (const std::string text : {"9-7", "0-5", "7", "a-b", "1-65536"}) {
+    const std::string what =
+        " '" + text + "': give the first and the last port from 1 to 65535, such as 29500-29599";
+    CHECK(error_of("--port-range " + text + " t") == "--port-range" + what);
+    CHECK(error_of("t", {{"DDPRUN_PORT_RANGE", text}}) == "DDPRUN_PORT_RANGE" + what);
+  }
   CHECK(options_of("--audit 100 train").audit == "100");
   for (const std::string text : {"101", "-1", "one", "%", "1%%"}) {
     CHECK(error_of("--audit=" + text + " t") ==
