@@ -24,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 using State = RemoteNode::State;
 
 constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the connection alone.
+constexpr Milliseconds kCopyLimit = 300s;    // For a host that gets a copy of this ddprun first.
 constexpr Milliseconds kGoodbyeLimit = 5s;   // For far ends that never got orders.
 constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
 constexpr int kUrgentSignalsMax = 2;  // After so many signals in vain, the nodes end by themselves.
@@ -57,6 +58,7 @@ class HostsRun {
   const std::string token_;
   Fleet fleet_;
   TimePoint connect_until_ = Clock::now() + kConnectLimit;
+  TimePoint copied_until_ = Clock::now() + kCopyLimit;
   std::optional<TimePoint> kill_at_;
   bool decided_ = false;
   InterruptCounter interrupts_;
@@ -93,8 +95,9 @@ Result<int> HostsRun::run() {
 }
 
 std::optional<TimePoint> HostsRun::next_deadline() const {
-  const bool connects_first = !decided_ && (!kill_at_ || connect_until_ < *kill_at_);
-  return connects_first ? connect_until_ : kill_at_;
+  if (decided_) return kill_at_;
+  const TimePoint first = Clock::now() < connect_until_ ? connect_until_ : copied_until_;
+  return std::min(first, kill_at_.value_or(first));
 }
 
 void HostsRun::note_end(const SshNode& node) {
@@ -162,10 +165,12 @@ void HostsRun::forward(ReceivedSignal received) {
 
 void HostsRun::enforce_deadlines() {
   if (!decided_ && Clock::now() >= connect_until_) {
+    const bool may_copy = Clock::now() < copied_until_;
     for (const auto& node : fleet_.nodes()) {
-      if (node->remote.state() == State::kConnecting) node->kill();
+      if (node->remote.state() != State::kConnecting) continue;
+      if (!may_copy || !node->remote.is_copying()) node->kill();
     }
-    connect_until_ = Clock::now() + kConnectLimit;  // All are reaped long before.
+    if (!may_copy) copied_until_ = Clock::now() + kConnectLimit;  // All are reaped long before.
   }
   if (kill_at_ && Clock::now() >= *kill_at_) {
     kill_at_.reset();

@@ -22,6 +22,9 @@ namespace ddprun::launcher {
 inline constexpr std::size_t kOrdersBytesMax = kFrameBytesMax;
 inline constexpr std::string_view kControlFlag = "--control-stdin";
 inline constexpr std::string_view kReadyLine = "ddprun-control 2";
+// Before it, of a host without this ddprun (own_copy.h).
+inline constexpr std::string_view kWantsLine = "ddprun-control wants ";
+inline constexpr std::string_view kSendLine = "ddprun-control send";
 
 struct Orders {
   std::string nonce;  // Marks the last line, which no worker can print then.

@@ -50,6 +50,13 @@ bool RemoteNode::on_stdout_line(std::string_view line) {
     if (line == kReadyLine) {
       state_ = State::kReady;
       was_ready_ = true;
+    } else if (there_.empty() && line.starts_with(kWantsLine)) {
+      there_ = plain_line(line.substr(kWantsLine.size(), kLineMax));
+      if (there_ == machine_) wants_ = Wants::kOffer;
+      return false;
+    } else if (is_copying() && line == kSendLine) {
+      wants_ = Wants::kCopy;
+      return false;
     }
     // A greeting of the shell's start-up files; or why there is no shell, as nologin writes it.
     if (!line.empty()) greeting_ = plain_line(line.substr(0, kLineMax));
@@ -93,6 +100,15 @@ std::string RemoteNode::why() const {
   if (was_ready_)
     return "ddprun on " + host_ + " ended before it was given anything to do" + message;
   if (ssh_code_ == kSshFailed) return why_ssh_failed();
+  if (is_other_machine()) {
+    return "ddprun is not installed on " + host_ +
+           ", and this one cannot be copied there: " + host_ + " is of the kind " + there_ +
+           ", this machine of the kind " + machine_;
+  }
+  if (!there_.empty()) {
+    return "this ddprun could not be copied to " + host_ + " (code " + std::to_string(ssh_code_) +
+           ")" + message;
+  }
   if (ssh_code_ == kExitCannotStart) {
     return "ddprun is not installed on " + host_ + ": neither " + program_ +
            " nor in the PATH that ssh gives there";

@@ -6,11 +6,13 @@
 //   kEnded
 //        '------------------------------ the end -------------------------------------------^
 //   Lines before the ready line come from ssh or from the shell's start-up files, and are kept for
-//   the error message.
+//   the error message. Two of them request a copy of our ddprun (own_copy.h), which the machine
+//   there must be able to run.
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ddprun::launcher {
 
@@ -23,12 +25,24 @@ class RemoteNode {
     kEnded,       // Its ssh is gone.
   };
 
-  RemoteNode(std::string host, std::string program) : host_(std::move(host)), program_(program) {}
+  // What a far end without ddprun waits for.
+  enum class Wants { kNothing, kOffer, kCopy };
+
+  // `machine` is the kind of this one, as `uname -m` prints it.
+  RemoteNode(std::string host, std::string program, std::string machine)
+      : host_(std::move(host)), program_(std::move(program)), machine_(std::move(machine)) {}
 
   State state() const { return state_; }
   const std::string& host() const { return host_; }
 
   void ordered(std::string nonce);
+
+  // To be given now, once.
+  Wants take_wants() { return std::exchange(wants_, Wants::kNothing); }
+  // It has requested a copy of our ddprun that it can run, and has none yet.
+  bool is_copying() const { return state_ == State::kConnecting && there_ == machine_; }
+  // It has requested one that it could not run: why() names both machines.
+  bool is_other_machine() const { return !there_.empty() && there_ != machine_; }
 
   // True if the line is to be shown to the user.
   bool on_stdout_line(std::string_view line);
@@ -51,6 +65,9 @@ class RemoteNode {
 
   std::string host_;
   std::string program_;  // The path of ddprun there.
+  std::string machine_;
+  std::string there_;  // The kind of that machine, if it has no ddprun.
+  Wants wants_ = Wants::kNothing;
   State state_ = State::kConnecting;
   bool was_ready_ = false;
   bool has_run_ = false;

@@ -7,11 +7,15 @@
 #include <csignal>
 
 #include "common/frames.h"
+#include "common/release.h"
+#include "common/system/log.h"
 #include "common/system/own_program.h"
 #include "common/system/poll.h"
 #include "common/system/random_id.h"
+#include "common/text/figures.h"
 #include "common/text/words.h"
 #include "launcher/hosts/orders.h"
+#include "launcher/hosts/own_copy.h"
 #include "launcher/options/hosts.h"
 
 namespace ddprun::launcher {
@@ -19,35 +23,26 @@ namespace {
 
 constexpr PortRange kMeetingPorts{29'400, 32'599};
 
-// ssh's whole command line: the user's words, then our options, the target, and the command there.
-std::vector<std::string> ssh_argv(const std::vector<std::string>& ssh, const std::string& target,
-                                  const std::string& program) {
+}  // namespace
+
+std::vector<std::string> way_to(const HostEntry& host, const std::vector<std::string>& ssh,
+                                const MachineFacts& facts) {
+  if (host.user.empty() && names_this_machine(host.name, facts)) return {};
   // Of two values for one option ssh takes the first: the user's words win.
   std::vector<std::string> argv = ssh;
   for (const char* option :
        {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"}) {
     argv.insert(argv.end(), {"-o", option});
   }
-  const std::string flag(kControlFlag);
-  const std::string script = "if test -x " + shell_quote(program) + "; then exec " +
-                             shell_quote(program) + " " + flag + "; fi; exec ddprun " + flag;
-  // The user may have any shell there; /bin/sh reads the rest.
-  argv.insert(argv.end(), {"-T", "-x", "--", target, "exec /bin/sh -c " + shell_quote(script)});
+  argv.insert(argv.end(), {"-T", "-x", "--", ssh_target(host)});
   return argv;
-}
-
-}  // namespace
-
-std::vector<std::string> way_to(const HostEntry& host, const std::vector<std::string>& ssh,
-                                const MachineFacts& facts) {
-  if (host.user.empty() && names_this_machine(host.name, facts)) return {};
-  return ssh_argv(ssh, ssh_target(host), own_program());
 }
 
 std::vector<std::string> far_end_command(const HostEntry& host, const std::vector<std::string>& ssh,
                                          const MachineFacts& facts) {
   std::vector<std::string> argv = way_to(host, ssh, facts);
-  if (argv.empty()) argv = {own_program(), std::string(kControlFlag)};
+  if (argv.empty()) return {own_program(), std::string(kControlFlag)};
+  argv.push_back(far_end_command_line(own_program()));
   return argv;
 }
 
@@ -112,7 +107,7 @@ void NamedLines::on_piece(std::string_view piece) {
 SshNode::SshNode(HostEntry entry, const std::string& program, ChildProcess started,
                  std::function<bool(std::string_view)> take)
     : host(std::move(entry)),
-      remote(host.name, program),
+      remote(host.name, program, own_machine()),
       output_(host.name,
               [this, take = std::move(take)](std::string_view line) {
                 return remote.on_stdout_line(line) && !(take && take(line));
@@ -124,7 +119,8 @@ void SshNode::add_polls(std::vector<pollfd>& polls) const {
   for (const UniqueFd* fd : {&process_.pidfd, &process_.output, &process_.errors}) {
     if (*fd) polls.push_back({fd->get(), POLLIN, 0});
   }
-  if (process_.input && !to_send_.empty()) polls.push_back({process_.input.get(), POLLOUT, 0});
+  if (process_.input && (!to_send_.empty() || copy_))
+    polls.push_back({process_.input.get(), POLLOUT, 0});
 }
 
 void SshNode::queue(std::string_view body) { append_frame(to_send_, body); }
@@ -139,6 +135,7 @@ bool SshNode::serve() {
   const bool is_over = is_readable(process_.pidfd.get());
   drain(process_.output, output_);
   drain(process_.errors, errors_);
+  give_copy();
   send();
   if (is_over) end();
   // If the reader is gone, the nodes continue.
@@ -159,12 +156,42 @@ void SshNode::end() {
   process_ = ChildProcess();
 }
 
+// A far end without ddprun ends when its input does.
+void SshNode::give_copy() {
+  if (remote.is_other_machine()) return hang_up();
+  const RemoteNode::Wants wants = remote.take_wants();
+  if (wants == RemoteNode::Wants::kNothing) return;
+  if (wants == RemoteNode::Wants::kOffer) {
+    auto copy = own_copy();
+    if (!copy) {
+      log::error(to_string(copy.error()));
+      return hang_up();
+    }
+    offer_ = std::move(*copy);
+    to_send_ += offer_->sha256 + " " + std::to_string(offer_->archive.size()) + "\n";
+  } else if (offer_) {
+    log::info(host.name + " has no ddprun " + release() + ": copying this one, " +
+              memory_text(offer_->archive.size()) + ", into the cache folder there");
+    copy_ = std::exchange(offer_, nullptr);
+  }
+}
+
+// The copy, of which megabytes may be on their way, is sent before all that follows.
 void SshNode::send() {
-  while (process_.input && !to_send_.empty()) {
-    const ssize_t n = ::write(process_.input.get(), to_send_.data(), to_send_.size());
-    if (n < 0 && errno != EAGAIN && errno != EINTR) to_send_.clear();  // It is ending.
+  while (process_.input && (!to_send_.empty() || copy_)) {
+    const std::string_view rest =
+        copy_ ? std::string_view(copy_->archive).substr(copied_) : std::string_view(to_send_);
+    const ssize_t n = ::write(process_.input.get(), rest.data(), rest.size());
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {  // It is ending.
+      to_send_.clear();
+      copy_.reset();
+    }
     if (n <= 0) return;
-    to_send_.erase(0, static_cast<std::size_t>(n));
+    if (!copy_) {
+      to_send_.erase(0, static_cast<std::size_t>(n));
+    } else if (copied_ += static_cast<std::size_t>(n); copied_ == copy_->archive.size()) {
+      copy_.reset();
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "agent/lines/lines.h"
 #include "common/system/child_process.h"
+#include "launcher/hosts/own_copy.h"
 #include "launcher/hosts/remote_node.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/facts.h"
@@ -24,7 +26,7 @@ namespace ddprun::launcher {
 std::vector<std::string> far_end_command(const HostEntry& host, const std::vector<std::string>& ssh,
                                          const MachineFacts& facts);
 
-// The command of ssh alone; empty if `host` is this machine.
+// The command of ssh alone, without what it runs there; empty if `host` is this machine.
 std::vector<std::string> way_to(const HostEntry& host, const std::vector<std::string>& ssh,
                                 const MachineFacts& facts);
 
@@ -81,12 +83,16 @@ class SshNode {
   RemoteNode remote;
 
  private:
+  void give_copy();
   void send();
   void end();
 
   NamedLines output_, errors_;
   ChildProcess process_;
   std::string to_send_;
+  std::shared_ptr<const OwnCopy> offer_;  // The far end may request it.
+  std::shared_ptr<const OwnCopy> copy_;   // Being sent, and how much of it has been.
+  std::size_t copied_ = 0;
 };
 
 }  // namespace ddprun::launcher

@@ -92,7 +92,7 @@ class DryRun(DdprunCase):
                         env={"NCCL_DEBUG": "INFO", "DDPRUN_TOKEN": "secret"})
         self.assertIn("node 0:      a, 2 workers", text)
         self.assertIn("node 1:      alice@b, 3 workers", text)
-        self.assertRegex(text, r"ssh -p 2222 .*BatchMode=yes.* -- alice@b ")
+        self.assertRegex(text, r"(?m)ssh -p 2222 .*BatchMode=yes.* -- alice@b$")
         self.assertIn("--nproc-per-node 3", text)
         self.assertIn("-- train -x", text)
         self.assertIn("NCCL_DEBUG=INFO", text)

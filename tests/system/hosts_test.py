@@ -25,7 +25,7 @@ UsePAM no
 StrictModes no
 PermitRootLogin prohibit-password
 PasswordAuthentication no
-SetEnv {marker}
+SetEnv {marker} XDG_CACHE_HOME={dir}/cache PATH={dir}/path:/usr/bin:/bin
 """
 SSH = """
 Host *
@@ -187,15 +187,45 @@ class Hosts(DdprunCase):
         self.know("m1")
         self.refused("m2's host key is not known here", "m1,m2")
 
-    def test_a_host_without_ddprun_is_named(self):
-        """The program lies where only the launching machine sees it."""
+    def privately(self, *argv):
+        """As hosts(), by a program that lies where only the launching machine sees it."""
         private = self.path("private")
-        os.mkdir(private)
-        script = f"mount -t tmpfs none {private} && cp {BIN}/ddprun* {private}/ && exec {private}/ddprun \"$@\""
-        job = self.on(0, "unshare", "--mount", "/bin/sh", "-c", script, "sh", "--ssh",
-                      "ssh -F " + self.path("ssh_config"), "--hosts", "m1", "true")
+        os.makedirs(private, exist_ok=True)
+        script = f"mount -t tmpfs none {private} && cp {BIN}/ddprun {BIN}/ddprun-rendezvous {private}/ && exec {private}/ddprun \"$@\""
+        return self.on(0, "unshare", "--mount", "/bin/sh", "-c", script, "sh", "--ssh",
+                       "ssh -F " + self.path("ssh_config"), "--env", "D", "--hosts", *argv)
+
+    def in_path(self, name, script):
+        """A program that the hosts find in PATH."""
+        os.makedirs(self.path("path"), exist_ok=True)
+        self.write("path/" + name, "#!/bin/sh\n" + script)
+        os.chmod(self.path("path/" + name), 0o755)
+
+    def test_a_host_without_ddprun_gets_a_copy(self):
+        line = r"m1 has no ddprun [\d.]+: copying this one, [\d.]+ MB, into the cache folder there\n"
+        job = self.privately("m1", "--nproc-per-node", "2", *shell('echo "rank $RANK of $WORLD_SIZE"'))
+        self.end_well(job)
+        self.assertEqual(len(re.findall(line, job.err())), 1, job.err())
+        self.assertEqual(sorted(re.findall(r"rank \d of 2", job.out())), ["rank 0 of 2", "rank 1 of 2"])
+        folder = self.path("cache/ddprun")
+        (name,) = os.listdir(folder)
+        self.assertRegex(name, "^[0-9a-f]{64}$")
+        self.assertEqual(sorted(os.listdir(f"{folder}/{name}/bin")), ["ddprun", "ddprun-rendezvous"])
+        self.in_path("ddprun", "echo ddprun 0.0.9\n")  # Another release is as good as none.
+        job = self.privately("m1", "true")
+        self.end_well(job)
+        self.assertNotIn("copying", job.err())
+        self.assertEqual(os.listdir(folder), [name])
+
+    def test_why_a_host_gets_no_copy_is_a_sentence(self):
+        self.write("cache", "a file, not a folder")
+        job = self.privately("m1", "true")
         self.end_well(job, 3)
-        self.assertIn(f"ddprun is not installed on m1: neither {private}/ddprun nor in the PATH", job.err())
+        self.assertRegex(job.err(), r"this ddprun could not be copied to m1 \(code 126\): .*cannot create directory")
+        self.in_path("uname", "echo aarch64\n")
+        job = self.privately("m1", "true")
+        self.end_well(job, 3)
+        self.assertIn("this one cannot be copied there: m1 is of the kind aarch64, this machine of the kind", job.err())
 
     def test_enough_hosts_are_enough(self):
         job = self.hosts("m3,m1,m2", "--nnodes", "2:3", *shell('echo "rank $RANK of $WORLD_SIZE"'),
