@@ -71,12 +71,12 @@ ddprun_test(NAME checkpoint_test SOURCES unit/worker_sdk/checkpoint_test.cc fuzz
             LIBRARIES ddprun::worker_sdk nlohmann_json::nlohmann_json LABELS unit COMPUTES)
 ddprun_test(NAME elastic_test SOURCES unit/elastic/audit_test.cc unit/elastic/exact_sum_test.cc unit/elastic/global_batches_test.cc
                     unit/elastic/gradient_sums_test.cc unit/elastic/gradient_sums_place_test.cc unit/elastic/piece_test.cc
-                    unit/elastic/random_stream_test.cc unit/elastic/shard_division_test.cc unit/elastic/shard_plan_test.cc unit/elastic/sharded_state_test.cc
+                    unit/elastic/random_stream_test.cc unit/elastic/save_interval_test.cc unit/elastic/shard_division_test.cc unit/elastic/shard_plan_test.cc unit/elastic/sharded_state_test.cc
                     unit/elastic/standing_test.cc
             LIBRARIES ddprun::worker_sdk LABELS unit APART)
 ddprun_test(NAME bits_test SOURCES unit/worker_sdk/bits_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME job_test
-            SOURCES unit/elastic/job_test.cc unit/elastic/job_audit_test.cc unit/worker_sdk/agent_link_test.cc
+            SOURCES unit/elastic/job_test.cc unit/elastic/job_audit_test.cc unit/elastic/job_memory_test.cc unit/worker_sdk/agent_link_test.cc
                     unit/worker_sdk/gloo_mesh_test.cc unit/worker_sdk/gloo_peers_test.cc
             LIBRARIES ddprun::worker_sdk ddprun_gloo nlohmann_json::nlohmann_json LABELS unit)
 ddprun_test(NAME stores_test SOURCES unit/worker_sdk/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)

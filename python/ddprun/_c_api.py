@@ -263,6 +263,7 @@ class JobOptions(Structure):
         ("check_every", c_int64),
         ("even_shards", c_int32),
         ("audit_per_million", c_int32),
+        ("memory_every", c_int64),
     )
 
 

@@ -130,6 +130,65 @@ class Jobs(ElasticCase):
         self.assertRegex(job.err(), r"warning: no worker had the state of 2[01] steps: the job begins again at step 0, 2[01] steps "
                                     "are lost")
 
+    # Kills all ranks of both nodes in step 20, after `damage` of the memory folders, here those of nodes 0 and 1.
+    ALL_DIE = """
+        import glob, shutil
+        FULL = 4
+        nodes = sorted(glob.glob(os.path.dirname(os.path.dirname(os.environ["DDPRUN_MEMORY"])) + "/node*"))
+        def damage():
+            pass
+        def kills_all(step):
+            with open(f"{D}/pid.{step.rank}.new", "w") as file:
+                file.write(str(os.getpid()))
+            os.rename(f"{D}/pid.{step.rank}.new", f"{D}/pid.{step.rank}")
+            if step.number == 20 and step.rank == 0 and step.world_size == FULL and once("all:"):
+                damage()
+                for rank in reversed(range(FULL)):  # This one is the last.
+                    with open(f"{D}/pid.{rank}") as file:
+                        os.kill(int(file.read()), signal.SIGKILL)
+            train(step)
+    """
+    RUNS = """
+        kept(job := Job(memory_every=4)).run(STEPS, kills_all)
+        print(digest(), flush=True)
+    """
+
+    def all_die(self, *damage, folder="16M"):
+        options = ("--max-restarts", "9", "--local-nodes", "2", "--memory-folder", folder)
+        job = self.ended(TRAIN, self.ALL_DIE, *damage, self.RUNS, nproc=2, options=options)
+        self.assertEqual(set(self.said(job, "digest .*")), {self.quiet_digest}, job.text())
+        return job
+
+    def test_where_all_ranks_die_at_once_the_job_continues_from_the_memory_folder(self):
+        job = self.all_die()
+        self.assertRegex(job.err(), r"no worker had the state of 2[01] steps: the job begins again at step (16|20), "
+                                    r"([145] steps? (is|are) lost|no step is lost)")
+        self.assertRegex(job.err(), r"no worker has the state of the job: it continues at step (16|20), as kept in the memory")
+
+    def test_the_memory_folder_of_one_node_is_enough(self):
+        job = self.all_die("""
+            def damage():
+                for copy in glob.glob(nodes[1] + "/own/*") + glob.glob(f"{nodes[0]}/copies/*") + glob.glob(f"{nodes[1]}/copies/*"):
+                    shutil.rmtree(copy)
+        """)
+        self.assertRegex(job.err(), r"the job begins again at step (16|20)")
+
+    def test_a_torn_copy_in_the_memory_folders_is_not_used(self):
+        job = self.all_die("""
+            def damage():
+                def files(name):
+                    return [path for node in nodes for path in glob.glob(f"{node}/own/elastic-job/*-step-20/{name}")]
+                while len(files("rank-?.bin")) < FULL or len(files("manifest.json")) < len(nodes):
+                    time.sleep(0.01)
+                for path in files("rank-0.bin"):
+                    os.truncate(path, 8)
+        """, folder="16M,copies=off")
+        self.assertIn("no worker had the state of 20 steps: the job begins again at step 16, 4 steps are lost", job.err())
+
+    def test_without_copies_in_the_memory_folder_it_begins_at_the_first_step(self):
+        self.RUNS = self.RUNS.replace("memory_every=4", "memory_every=None")
+        self.assertIn("the job begins again at step 0", self.all_die().err())
+
     def test_with_fewer_ranks_than_it_needs_a_job_waits(self):
         job = self.ended(TRAIN, """
             worlds = set()
@@ -517,6 +576,8 @@ class Alone(ElasticCase):
                 refused("committed already", step.commit)
             assert (job.rank, job.world_size) == (-1, 0)
             refused("check_every must not be negative", elastic.Job, check_every=-1)
+            refused("memory_every must be a number of steps", elastic.Job, memory_every=0)
+            refused("memory_every must be a number of steps", elastic.Job, memory_every="often")
             job.keep(fine=bytearray(8)).run(1, body)
             assert (job.rank, job.world_size) == (0, 1)
             def whole(step):

@@ -21,6 +21,9 @@ int make_folders(const std::string& path);
 // Removes as much as possible of the folder and its content; follows no links.
 void remove_tree(const std::string& path);
 
+// What the files in the folder and below occupy. Files that vanish meanwhile do not count.
+std::uint64_t tree_bytes(const std::string& path);
+
 // The size of a file; std::nullopt if there is none.
 std::optional<std::uint64_t> file_bytes(const std::string& path);
 

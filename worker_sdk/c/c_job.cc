@@ -302,7 +302,8 @@ ddprun_status ddprun_job_create_with(const ddprun_job_options* options, ddprun_j
                                                 .min_world = given.min_world,
                                                 .check_every = given.check_every,
                                                 .even_shards = given.even_shards != 0,
-                                                .audit = audit_of(given)})};
+                                                .audit = audit_of(given),
+                                                .memory_every = given.memory_every})};
   });
 }
 

@@ -61,6 +61,18 @@ class Standstill {
   const Clock::time_point began_ = Clock::now();
 };
 
+// Of the rank among those that write a checkpoint together.
+int index_of(const ProcessGroup& group, const std::vector<int>& ranks, bool is_shared) {
+  if (ranks.empty()) return group.rank();
+  const auto found = std::find(ranks.begin(), ranks.end(), group.rank());
+  const bool exist = std::all_of(ranks.begin(), ranks.end(),
+                                 [&](int rank) { return rank >= 0 && rank < group.world_size(); });
+  if (found != ranks.end() && exist && !is_shared) return static_cast<int>(found - ranks.begin());
+  throw Error(ErrorKind::bad_argument, {.rank = group.rank(), .operation = "CheckpointWriter"},
+              "CheckpointOptions::ranks needs a place that hosts do not share, ranks of the group, "
+              "and this rank among them");
+}
+
 // A checkpoint of which this rank has written its part. No path: none.
 struct Written {
   std::string path{};
@@ -73,6 +85,7 @@ struct CheckpointWriter::Impl {
   ProcessGroup group;
   const CheckpointPlace place;
   const CheckpointOptions options;
+  const int index;           // Of this rank among those that write one checkpoint together.
   std::uint64_t number = 0;  // Of the last checkpoint.
   std::thread writer;
   std::string failure;  // The writer's; to be looked at after join() only.
@@ -155,7 +168,11 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine) {
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (!all[r].refusal.empty()) fail(ErrorKind::bad_argument, static_cast<int>(r), all[r].refusal);
   }
-  auto manifest = worker_sdk::combine(std::move(all));
+  std::vector<Contribution> together;
+  for (const int rank : options.ranks) {
+    together.push_back(std::move(all.at(static_cast<std::size_t>(rank))));
+  }
+  auto manifest = worker_sdk::combine(std::move(options.ranks.empty() ? all : together));
   if (const auto* reason = std::get_if<std::string>(&manifest)) {
     fail(ErrorKind::bad_argument, -1, *reason);
   }
@@ -200,15 +217,14 @@ void CheckpointWriter::Impl::write(const std::string& path, const std::string& b
   if (const int error = worker_sdk::make_folders(path); error != 0) {
     throw Error(ErrorKind::system, {}, "cannot create " + path + ": " + std::strerror(error));
   }
-  const int rank = group.rank();
-  if (!bytes.empty()) replace_file(path + "/" + worker_sdk::file_of_rank(rank), bytes);
+  if (!bytes.empty()) replace_file(path + "/" + worker_sdk::file_of_rank(index), bytes);
   if (!place.shared) {
-    worker_sdk::write_manifest(path, rank, encode(manifest));
+    worker_sdk::write_manifest(path, index, encode(manifest));
     // All ranks had written the one before when they agreed on this one.
     worker_sdk::remove_before(place.folder, number - std::min(number, kept_in_memory()));
     return;
   }
-  if (rank != 0) return;
+  if (index != 0) return;
   replace_file(path + "/manifest.json", encode(manifest));
   sync_folder(place.folder);
   if (options.keep > 0) worker_sdk::remove_old_checkpoints(place.folder, options.keep, path);
@@ -221,8 +237,9 @@ CheckpointWriter::CheckpointWriter(ProcessGroup& group, std::string folder,
 CheckpointWriter::CheckpointWriter(ProcessGroup& group, CheckpointPlace place,
                                    const CheckpointOptions& options)
     : impl_(new Impl{.group = group.share(),
-                     .place = std::move(place),
+                     .place = place,
                      .options = options,
+                     .index = index_of(group, options.ranks, place.shared),
                      .writer = {},
                      .failure = {}}) {}
 
@@ -279,8 +296,12 @@ void CheckpointWriter::save(std::int64_t step, std::span<const CheckpointPiece> 
 }
 
 CheckpointPiece even_piece(const ProcessGroup& group, std::string name, Buffer whole) {
-  const auto n = static_cast<std::size_t>(group.world_size());
-  const auto r = static_cast<std::size_t>(group.rank());
+  return even_piece({.index = group.rank(), .count = group.world_size()}, std::move(name), whole);
+}
+
+CheckpointPiece even_piece(const EvenShare& share, std::string name, Buffer whole) {
+  const auto n = static_cast<std::size_t>(share.count);
+  const auto r = static_cast<std::size_t>(share.index);
   const std::size_t begin = whole.count * r / n, end = whole.count * (r + 1) / n;
   auto* data = static_cast<std::byte*>(whole.data) + begin * size_of(whole.type);
   return {std::move(name), {data, end - begin, whole.type}, begin, whole.count};

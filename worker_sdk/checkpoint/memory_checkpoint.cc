@@ -16,11 +16,14 @@
 #include "ddprun/objects.h"
 #include "worker_sdk/base/folder.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"
+#include "worker_sdk/checkpoint/memory_checkpoint.h"
 
 namespace ddprun {
 namespace {
 
 using nlohmann::json;
+using worker_sdk::CheckpointBounds;
+using worker_sdk::FetchedCheckpoint;
 using worker_sdk::Manifest;
 using worker_sdk::ManifestFile;
 
@@ -125,11 +128,12 @@ std::vector<Offer> exchange(ProcessGroup& group, const Offer& mine) {
   return all;
 }
 
-// The version of the highest number all of whose files some rank has, with the manifest of one that
-// has it; the same on all ranks.
+// The version of the highest number within `bounds` all of whose files some rank has, with the
+// manifest of one that has it; the same on all ranks.
 std::optional<std::pair<Version, std::string>> newest(ProcessGroup& group,
                                                       const std::vector<Offer>& offers,
-                                                      const Locals& locals) {
+                                                      const Locals& locals,
+                                                      const CheckpointBounds& bounds) {
   std::map<Version, std::set<std::string>> all;
   std::map<Version, int> owner;  // The lowest rank that has the manifest.
   for (std::size_t r = 0; r < offers.size(); ++r) {
@@ -140,6 +144,7 @@ std::optional<std::pair<Version, std::string>> newest(ProcessGroup& group,
   }
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     const auto& [version, files] = *it;
+    if (version.number >= bounds.below) continue;
     const auto local = locals.find(version);
     const int root = owner.at(version);
     const std::string text =
@@ -247,14 +252,37 @@ class Fetch {
   std::string failure_;
 };
 
+// What has been found in a place that is not shared, before it is fetched.
 struct Candidate {
-  std::int64_t step = 0;
-  std::size_t place = 0;
   std::vector<Offer> offers{};
   Locals locals{};
-  std::optional<std::pair<Version, std::string>> version{};  // Of a place that is not shared.
-  std::string path{};                                        // Of one that is.
+  std::pair<Version, std::string> version{};  // With its manifest.
 };
+
+std::optional<Candidate> candidate_in(ProcessGroup& group, const CheckpointPlace& place,
+                                      const CheckpointBounds& bounds) {
+  Candidate one{.locals = look(place)};
+  one.offers = exchange(group, offer_of(place, one.locals, group));
+  auto version = newest(group, one.offers, one.locals, bounds);
+  if (!version || version->first.step <= bounds.above) return std::nullopt;
+  one.version = std::move(*version);
+  return one;
+}
+
+FetchedCheckpoint fetched(ProcessGroup& group, const CheckpointPlace& place,
+                          const Candidate& candidate) {
+  const auto& [version, manifest] = candidate.version;
+  Fetch fetch(group, place, candidate.offers, candidate.locals, version);
+  FetchedCheckpoint result{
+      .number = version.number, .step = version.step, .path = fetch.path(), .problem = {}};
+  const auto failures = all_gather_bytes(group, fetch.run(manifest));
+  for (std::size_t r = 0; r < failures.size() && result.problem.empty(); ++r) {
+    if (failures[r].empty()) continue;
+    result.culprit = static_cast<int>(r);
+    result.problem = "rank " + std::to_string(r) + ": " + failures[r];
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -277,34 +305,37 @@ CheckpointPlace in_memory(const std::string& name) {
 
 std::optional<std::string> latest_checkpoint(ProcessGroup& group,
                                              const std::vector<CheckpointPlace>& places) {
-  std::optional<Candidate> best;
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    Candidate one{.place = i};
-    if (places[i].shared) {
-      const auto path = latest_checkpoint(group, places[i].folder);
-      if (!path) continue;
-      one.path = *path;
-      one.step = worker_sdk::step_of(*path);
-    } else {
-      one.locals = look(places[i]);
-      one.offers = exchange(group, offer_of(places[i], one.locals, group));
-      one.version = newest(group, one.offers, one.locals);
-      if (!one.version) continue;
-      one.step = one.version->first.step;
+  std::int64_t step = -1;  // Of the newest so far, which is
+  std::string path;        // in a place that is shared,
+  std::optional<Candidate> candidate;
+  const CheckpointPlace* place = nullptr;  // or in this one, which is not.
+  for (const CheckpointPlace& here : places) {
+    if (here.shared) {
+      const auto found = latest_checkpoint(group, here.folder);
+      if (!found || worker_sdk::step_of(*found) <= step) continue;
+      step = worker_sdk::step_of(*found);
+      path = *found;
+      candidate.reset();
+    } else if (auto found = candidate_in(group, here, {.above = step})) {
+      step = found->version.first.step;
+      candidate = std::move(found);
+      place = &here;
     }
-    if (!best || one.step > best->step) best = std::move(one);
   }
-  if (!best) return std::nullopt;
-  if (!best->version) return best->path;
-  const CheckpointPlace& place = places[best->place];
-  Fetch fetch(group, place, best->offers, best->locals, best->version->first);
-  const auto failures = all_gather_bytes(group, fetch.run(best->version->second));
-  for (std::size_t r = 0; r < failures.size(); ++r) {
-    if (failures[r].empty()) continue;
-    throw Error(ErrorKind::system, {.operation = "latest_checkpoint", .peer = static_cast<int>(r)},
-                "rank " + std::to_string(r) + ": " + failures[r]);
-  }
-  return fetch.path();
+  if (step < 0) return std::nullopt;
+  if (!candidate) return path;
+  FetchedCheckpoint newest = fetched(group, *place, *candidate);
+  if (newest.problem.empty()) return newest.path;
+  throw Error(ErrorKind::system, {.operation = "latest_checkpoint", .peer = newest.culprit},
+              newest.problem);
+}
+
+std::optional<FetchedCheckpoint> worker_sdk::newest_checkpoint(ProcessGroup& group,
+                                                               const CheckpointPlace& place,
+                                                               const CheckpointBounds& bounds) {
+  const auto candidate = candidate_in(group, place, bounds);
+  if (!candidate) return std::nullopt;
+  return fetched(group, place, *candidate);
 }
 
 }  // namespace ddprun

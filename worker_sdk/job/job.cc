@@ -174,7 +174,7 @@ void JobInside::require_steps(std::int64_t steps) const {
 // silently. Not in a process that joins the others in a later run(), as it has resumed no such
 // checkpoint, nor after a step has run: one run() of several may be over.
 void JobInside::note_nothing_to_do(std::int64_t steps) const {
-  if (origin_ <= steps || begun_ >= 0 || group_->rank() != 0) return;
+  if (origin_ <= steps || is_restored_ || begun_ >= 0 || group_->rank() != 0) return;
   std::fprintf(stderr,
                "ddprun: warning: rank 0: Job::run(%" PRId64
                ") runs no step: the checkpoint that was given to resume() is of %" PRId64
@@ -219,7 +219,7 @@ bool JobInside::visit_boundary() {
     between.body(*group_);
   }
   standing_.visited = committed();
-  return any;
+  return save_in_memory() || any;
 }
 
 void JobInside::run_step(const Job::Body& body) {
@@ -233,6 +233,7 @@ void JobInside::run_step(const Job::Body& body) {
   begun_ = committed();
   Step step(state);
   body(step);
+  if (state.is_committed) memory_.step_took(last_commit_ - began);
   if (state.is_committed) progress->count_step(last_commit_ - began);
   if (state.is_committed) progress->stepped(last_commit_);
   if (state.is_committed) return progress->saved(last_commit_);

@@ -23,6 +23,7 @@
 #include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/elastic/audit.h"
 #include "worker_sdk/elastic/shard_division.h"
+#include "worker_sdk/job/job_memory.h"
 #include "worker_sdk/job/kept_state.h"
 #include "worker_sdk/job/sharded_state.h"
 #include "worker_sdk/job/standing.h"
@@ -144,10 +145,14 @@ class JobInside {
   worker_sdk::Plan plan_of_seat() const;
   void join();
   void settle_state();
+  void begin_memory(const Settlement& settled);
+  bool restore_from_memory(std::int64_t above);
+  bool save_in_memory();
   Settlement query_all();
   void take_state(const Settlement& settled);
   std::uint64_t signature_of_shards(std::uint64_t seed) const;
   void stage_shards(const ShardVersion& version);
+  void add_shard_pieces(std::vector<CheckpointPiece>& pieces);
   void meet_with_shards();  // On return, all ranks have staged their shards.
   void install_shards();
   void begin_shards();
@@ -189,10 +194,12 @@ class JobInside {
   int world_size_ = 0;
   std::optional<worker_sdk::HeldSeat> seat_;
   std::optional<ProcessGroup> group_;
-  bool is_settled_ = false;  // The group's ranks have one state.
-  bool has_shard_ = false;   // Between begin_shard() and end_shard().
-  bool is_lost_ = false;     // Sharded state is lost; a checkpoint must be resumed.
-  bool is_cut_ = false;      // require_round() has thrown: the round is over.
+  JobMemory memory_;          // Its writer ends before the group.
+  bool is_settled_ = false;   // The group's ranks have one state.
+  bool has_shard_ = false;    // Between begin_shard() and end_shard().
+  bool is_lost_ = false;      // Sharded state is lost; a checkpoint must be resumed.
+  bool is_cut_ = false;       // require_round() has thrown: the round is over.
+  bool is_restored_ = false;  // From the memory folder, not by the program.
 };
 
 }  // namespace ddprun::elastic

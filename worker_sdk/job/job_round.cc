@@ -1,7 +1,9 @@
 // How a job enters a round and leaves it.
 
 #include <algorithm>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <map>
@@ -46,6 +48,7 @@ JobOptions checked(JobOptions options) {
             "init_timeout and op_timeout must be positive");
   refuse_if(options.check_every < 0, "check_every must not be negative");
   refuse_if(options.min_world < 0, "min_world must not be negative");
+  refuse_if(options.memory_every < -1, "memory_every is a number of steps, 0 or -1");
   refuse_if(options.audit > 100, "audit is a percentage, from 0 to 100");
   return options;
 }
@@ -81,7 +84,8 @@ bool may_be_a_lost_peer(ErrorKind kind) {
 JobInside::JobInside(JobOptions options)
     : options_(checked(std::move(options))),
       link_(worker_sdk::AgentLink::open(std::getenv(worker_link::kVariable))),
-      per_million_(per_million_of(options_)) {
+      per_million_(per_million_of(options_)),
+      memory_(options_.memory_every) {
   if (link_) link_->send(worker_link::Ready{.min_world = options_.min_world});
 }
 
@@ -201,15 +205,20 @@ void JobInside::settle_state() {
   standing_.signature = signature_of_shards(kept_.signature(options_.check_every));
   standing_.signature ^= signature_of_options();
   standing_.node = group_->identity().group_rank;
-  const Settlement settled = query_all();
-  if (!settled.problem.empty()) {
-    const ErrorKind kind = settled.is_torn ? ErrorKind::corrupt : ErrorKind::mismatch;
-    throw Error(kind,
-                {.rank = group_->rank(), .operation = "entering a round", .peer = settled.culprit},
-                settled.problem);
+  standing_.saves = memory_.standing();
+  Settlement settled = query_all();
+  begin_memory(settled);
+  if (settled.saves >= 0 && settled.is_lost && restore_from_memory(settled.committed)) {
+    settled = query_all();
   }
   pass("settled");
-  stage_shards({settled.committed, settled.made});
+  try {
+    stage_shards({settled.committed, settled.made});
+  } catch (const Error&) {
+    if (!is_lost_ || settled.saves < 0 || !restore_from_memory(-1)) throw;
+    settled = query_all();
+    stage_shards({settled.committed, settled.made});
+  }
   if (settled.has_lacking) {
     take_state(settled);
   } else {
@@ -229,7 +238,8 @@ void JobInside::settle_state() {
 
 // 0 for the defaults.
 std::uint64_t JobInside::signature_of_options() const {
-  return (options_.even_shards ? 1U : 0U) | static_cast<std::uint64_t>(per_million_) << 1;
+  return ((options_.even_shards ? 1U : 0U) | static_cast<std::uint64_t>(per_million_) << 1) ^
+         static_cast<std::uint64_t>(options_.memory_every) * 0x9e3779b97f4a7c15U;
 }
 
 Settlement JobInside::query_all() {
@@ -249,7 +259,64 @@ Settlement JobInside::query_all() {
   division_ = ShardDivision(paces);
   hosts_ = numbers_of_hosts(*group_);
   disputes_.clear();
-  return settle(by_rank);
+  Settlement settled = settle(by_rank);
+  if (settled.problem.empty()) return settled;
+  const ErrorKind kind = settled.is_torn ? ErrorKind::corrupt : ErrorKind::mismatch;
+  throw Error(kind,
+              {.rank = group_->rank(), .operation = "entering a round", .peer = settled.culprit},
+              settled.problem);
+}
+
+// The ranks of a node share its memory folder.
+void JobInside::begin_memory(const Settlement& settled) {
+  const int mine = nodes_[static_cast<std::size_t>(group_->rank())];
+  std::vector<int> together;
+  for (int rank = 0; rank < group_->world_size(); ++rank) {
+    const bool here = nodes_[static_cast<std::size_t>(rank)] == mine;
+    if (here || !sharded_.empty()) together.push_back(rank);
+  }
+  memory_.begin(group_->rank(), settled.committed, settled.saves, std::move(together));
+}
+
+// True: all ranks have the state of more than `above` steps that was in the memory folders.
+bool JobInside::restore_from_memory(std::int64_t above) {
+  KeptState::Staged staged;
+  std::string path;
+  const auto step =
+      memory_.restore(*group_, above, [&](const std::string& found, const Checkpoint& checkpoint) {
+        staged = kept_.read(checkpoint);
+        for (const auto& one : sharded_) one->state_->check(checkpoint, memory_.share());
+        path = found;
+      });
+  if (!step) return false;
+  pass("restored");
+  standing_.condition = Condition::kTorn;
+  kept_.put(*group_, staged);
+  standing_.condition = Condition::kWhole;
+  standing_.committed = standing_.visited = origin_ = *step;
+  standing_.made = standing_.met = -1;
+  for (const auto& one : sharded_) one->state_->fill_from(path);
+  is_lost_ = false;
+  is_restored_ = true;
+  memory_.begin_at(*step);
+  if (group_->rank() != 0) return true;
+  std::fprintf(stderr,
+               "ddprun: rank 0: no worker has the state of the job: it continues at step %" PRId64
+               ", as kept in the memory folder\n",
+               *step);
+  return true;
+}
+
+// After all that is to be done between two steps. True: it was time to.
+bool JobInside::save_in_memory() {
+  if (!memory_.is_due(committed()) || committed() == 0) return false;
+  std::vector<std::string> lent;
+  std::vector<CheckpointPiece> pieces = kept_.pieces(*group_, memory_.share(), lent);
+  add_shard_pieces(pieces);
+  pass("saving");
+  memory_.save(*group_, committed(), pieces);
+  pass("saved");
+  return true;
 }
 
 void JobInside::take_state(const Settlement& settled) {
@@ -285,6 +352,7 @@ void JobInside::leave() {
   const bool planned = std::exchange(leaving_, false) && !is_over();
   is_settled_ = is_cut_ = false;
   if (group_) end_shard();
+  memory_.end();
   group_.reset();  // Completes what peers may still wait for.
   if (planned) {
     ++counters_.planned;

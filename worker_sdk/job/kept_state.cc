@@ -245,4 +245,46 @@ void KeptState::put(ProcessGroup& group, const Staged& staged) {
   }
 }
 
+std::vector<CheckpointPiece> KeptState::pieces(ProcessGroup& group, const EvenShare& share,
+                                               std::vector<std::string>& lent) const {
+  std::vector<CheckpointPiece> pieces;
+  lent.reserve(items_.size());  // Pieces refer to its elements.
+  for (const Item& item : items_) {
+    const std::string name = std::string(kInCheckpoint) + item.name;
+    if (item.save && share.index != 0) continue;
+    if (item.save) {
+      std::string& saved = lent.emplace_back(item.save());
+      auto* const first = reinterpret_cast<std::uint8_t*>(saved.data());
+      pieces.push_back({.name = name, .part = buffer(first, saved.size())});
+      continue;
+    }
+    CheckpointPiece piece = even_piece(share, name, item.array);
+    if (group.device() >= 0 && piece.part.count > 0) {
+      std::string& here = lent.emplace_back(piece.part.bytes(), '\0');
+      group.copy(here.data(), piece.part.data, here.size());
+      piece.part.data = here.data();
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+KeptState::Staged KeptState::read(const Checkpoint& checkpoint) const {
+  Staged staged;
+  for (const Item& item : items_) {
+    const std::string name = std::string(kInCheckpoint) + item.name;
+    const Checkpoint::Array* found = checkpoint.find(name);
+    const bool fits =
+        found && (item.save ? found->type == DataType::u8
+                            : found->type == item.array.type && found->count == item.array.count);
+    if (!fits) {
+      throw Error(ErrorKind::mismatch, {.operation = "Job::run"},
+                  "its \"" + item.name + "\" is missing, or of another size or type");
+    }
+    auto& bytes = staged.emplace_back(found->count * size_of(found->type));
+    checkpoint.read(name, {bytes.data(), found->count, found->type});
+  }
+  return staged;
+}
+
 }  // namespace ddprun::elastic

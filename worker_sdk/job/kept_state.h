@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddprun/checkpoint.h"
 #include "ddprun/process_group.h"
 
 namespace ddprun::elastic {
@@ -56,6 +57,15 @@ class KeptState {
   // ranks, and get nothing. Throws Error(corrupt) if a checksum is wrong.
   Staged receive(ProcessGroup& group, int source, bool lacks) const;
   void put(ProcessGroup& group, const Staged& staged);
+
+  // This rank's share of a checkpoint, which refers to the state and to `lent`; what functions save
+  // is the first rank's. The names begin with kInCheckpoint.
+  std::vector<CheckpointPiece> pieces(ProcessGroup& group, const EvenShare& share,
+                                      std::vector<std::string>& lent) const;
+  // What the checkpoint has of it. Throws Error(corrupt), and Error(mismatch) if it is of a job
+  // that keeps other state.
+  Staged read(const Checkpoint& checkpoint) const;
+  static constexpr std::string_view kInCheckpoint = "kept ";
 
  private:
   std::vector<Item> items_;

@@ -94,6 +94,32 @@ void ShardedState::forget() {
   own_ = {};
   wards_.clear();
   spare_.clear();
+  checkpoint_.clear();
+}
+
+void ShardedState::fill_from(const std::string& path) {
+  forget();
+  checkpoint_ = path;
+}
+
+CheckpointPiece ShardedState::piece() {
+  return {.name = name_in_checkpoint(),
+          .part = buffer_of(own_.now),
+          .offset = first(),
+          .total = options_.count};
+}
+
+// Pieces are verified as a whole, so together the ranks read all of them.
+void ShardedState::check(const Checkpoint& checkpoint, const EvenShare& share) const {
+  const Checkpoint::Array* found = checkpoint.find(name_in_checkpoint());
+  if (!found || found->type != options_.type || found->count != options_.count) {
+    throw Error(ErrorKind::mismatch, {.operation = "Job::run"},
+                "its \"" + name_ + "\" is missing, or of another size or type");
+  }
+  std::vector<std::byte> part(found->count * cut_.element_size);
+  const CheckpointPiece mine =
+      even_piece(share, found->name, {part.data(), found->count, found->type});
+  checkpoint.read(found->name, mine.part, mine.offset);
 }
 
 Buffer ShardedState::buffer_of(ShardBlock& block) const {
@@ -207,7 +233,8 @@ Hold ShardedState::hold_of(int shard, const ShardVersion& version, std::vector<i
 // returns has shards of earlier steps only.
 ShardedState::Holds ShardedState::query_all(ProcessGroup& group, const ShardRound& round) {
   const std::int64_t steps = round.version.steps;
-  const bool can_fill = round.origin == steps && (steps == 0 || options_.fill != nullptr);
+  const bool has_fill = options_.fill != nullptr || !checkpoint_.empty();
+  const bool can_fill = round.origin == steps && (steps == 0 || has_fill);
   const auto shards = static_cast<std::size_t>(options_.shards);
   const auto ranks = static_cast<std::size_t>(group.world_size());
   std::vector<std::uint8_t> mine, all((shards + 1) * ranks);
@@ -261,7 +288,12 @@ void ShardedState::fill(const std::vector<ShardFill>& fills, int rank,
   for (const ShardFill& one : fills) {
     if (one.rank != rank) continue;
     ShardBlock block(cut_, {one.shard, one.shard + 1});
-    if (options_.fill) options_.fill(cut_.first_of(one.shard), buffer_of(block));
+    const std::size_t first = cut_.first_of(one.shard);
+    if (!checkpoint_.empty()) {
+      Checkpoint(checkpoint_).read(name_in_checkpoint(), buffer_of(block), first);
+    } else if (options_.fill) {
+      options_.fill(first, buffer_of(block));
+    }
     block.seal();
     block.finish(version);
     spare_.push_back(std::move(block));
@@ -532,6 +564,10 @@ void JobInside::stage_shards(const ShardVersion& version) {
     is_lost_ = error.kind() == ErrorKind::state_lost;
     throw;
   }
+}
+
+void JobInside::add_shard_pieces(std::vector<CheckpointPiece>& pieces) {
+  for (const auto& one : sharded_) pieces.push_back(one->state_->piece());
 }
 
 void JobInside::meet_with_shards() {

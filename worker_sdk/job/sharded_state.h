@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/checkpoint.h"
 #include "ddprun/elastic/sharded.h"
 #include "ddprun/process_group.h"
 #include "worker_sdk/job/shard_block.h"
@@ -71,6 +72,12 @@ class ShardedState {
   ShardTraffic stage(ProcessGroup& group, const ShardRound& round);
   void install();
   void forget();  // Drops all shards: a checkpoint replaces them.
+  // The same, and the elements are those that the checkpoint in `path` has.
+  void fill_from(const std::string& path);
+  // This rank's part, for a checkpoint.
+  CheckpointPiece piece();
+  // Reads `share` of it. Throws Error(corrupt), and Error(mismatch) if it is of another job.
+  void check(const Checkpoint& checkpoint, const EvenShare& share) const;
   void begin_step() { is_touched_ = false; }
   void refresh(ProcessGroup& group, const ShardVersion& version);  // Collective.
   void advance(const ShardVersion& version) noexcept;
@@ -95,6 +102,7 @@ class ShardedState {
     std::vector<int> damaged;  // Shards, of this rank's.
   };
 
+  std::string name_in_checkpoint() const { return "shards " + name_; }
   Buffer buffer_of(ShardBlock& block) const;
   ShardBlock* find(int shard, const ShardVersion& version);
   Hold hold_of(int shard, const ShardVersion& version, std::vector<int>& damaged);
@@ -115,6 +123,7 @@ class ShardedState {
   Pair own_;
   std::vector<Pair> wards_;
   std::vector<ShardBlock> spare_;  // Staged, filled or spread since the last install().
+  std::string checkpoint_ = {};    // Fills shards instead of the program's function.
   ShardLayout layout_;             // Of what is installed.
   ShardLayout staged_;             // Of what is staged at the end of spare_.
   int rank_ = 0;                   // In the staged round.

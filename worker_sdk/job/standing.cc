@@ -7,8 +7,17 @@
 namespace ddprun::elastic {
 
 std::array<std::int64_t, Standing::kNumbers> Standing::numbers() const {
-  return {static_cast<std::int64_t>(condition), committed, visited, target, closed,
-          static_cast<std::int64_t>(signature), node,      made,    met,    pace};
+  return {static_cast<std::int64_t>(condition),
+          committed,
+          visited,
+          target,
+          closed,
+          static_cast<std::int64_t>(signature),
+          node,
+          made,
+          met,
+          pace,
+          saves};
 }
 
 Standing Standing::of(const std::int64_t* numbers) {
@@ -21,7 +30,8 @@ Standing Standing::of(const std::int64_t* numbers) {
           .node = numbers[6],
           .made = numbers[7],
           .met = numbers[8],
-          .pace = numbers[9]};
+          .pace = numbers[9],
+          .saves = numbers[10]};
 }
 
 namespace {
@@ -58,17 +68,22 @@ Settlement settle(const std::vector<Standing>& by_rank) {
   DDPRUN_ASSERT(!by_rank.empty());
   Settlement result;
   int torn = -1;
+  const auto saves_nothing = [](const Standing& one) { return one.saves < 0; };
+  const bool all_save = std::none_of(by_rank.begin(), by_rank.end(), saves_nothing);
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
     const Standing& one = by_rank[r];
     result.target = std::max(result.target, one.target);
     result.closed = std::max(result.closed, one.closed);  // Met by one, so met by all.
     if (one.signature != by_rank.front().signature && result.problem.empty()) {
       result.culprit = static_cast<int>(r);
-      result.problem = "rank " + std::to_string(r) +
-                       " keeps other state than rank 0: names, their order or sizes differ, or "
-                       "check_every, even_shards or audit of JobOptions (ddprun --audit)";
+      result.problem =
+          "rank " + std::to_string(r) +
+          " keeps other state than rank 0: names, their order or sizes differ, or "
+          "check_every, even_shards, memory_every or audit of JobOptions (ddprun --audit)";
     }
     if (one.condition == Condition::kTorn) torn = static_cast<int>(r);
+    if (one.condition == Condition::kWhole && one.met >= 0) result.is_lost = false;
+    if (all_save) result.saves = std::max(result.saves, one.saves);
   }
   if (!result.problem.empty()) return result;
   const int source = source_of(by_rank);

@@ -29,8 +29,11 @@ struct Standing {
   std::int64_t made = -1;  // The round that has committed the last step of this state.
   std::int64_t met = -1;   // The last round that this rank began with all others in one state.
   std::int64_t pace = 0;   // Of this rank, in earlier rounds (elastic/shard_division.h).
+  // Steps between two saves in the memory folder, as this rank has measured; 0: not yet; -1: it
+  // saves nothing there.
+  std::int64_t saves = -1;
 
-  static constexpr std::size_t kNumbers = 10;
+  static constexpr std::size_t kNumbers = 11;
   std::array<std::int64_t, kNumbers> numbers() const;
   static Standing of(const std::int64_t* numbers);
 };
@@ -42,9 +45,11 @@ struct Settlement {
   std::int64_t target = 0, closed = 0;  // The largest.
   int source = 0;                       // The lowest rank that has that state.
   bool has_lacking = false;
-  std::string problem;   // Not empty: the ranks cannot continue,
-  int culprit = -1;      // because of this rank,
-  bool is_torn = false;  // and not because ranks keep different things.
+  bool is_lost = true;      // No rank has a state of an earlier round.
+  std::int64_t saves = -1;  // The largest, or -1 if any rank saves nothing.
+  std::string problem;      // Not empty: the ranks cannot continue,
+  int culprit = -1;         // because of this rank,
+  bool is_torn = false;     // and not because ranks keep different things.
 };
 
 Settlement settle(const std::vector<Standing>& by_rank);

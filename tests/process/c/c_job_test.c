@@ -236,6 +236,9 @@ int main(void) {
   options.audit_per_million = 1000001;
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
   options.audit_per_million = 100000;
+  options.memory_every = -2;
+  CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_BAD_ARGUMENT && !job);
+  options.memory_every = -1;
   CHECK(ddprun_job_create_with(&options, &job) == DDPRUN_OK);
   CHECK(ddprun_job_rank(job) == -1 && ddprun_job_world_size(job) == 0);
   const ddprun_buffer weights = DDPRUN_BUFFER(t.weights, 2, DDPRUN_F64);

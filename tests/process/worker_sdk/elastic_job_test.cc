@@ -1,6 +1,8 @@
 // Workers of a job die and are replaced, at every point that a job passes: what comes out is what a
 // quiet run gives, and every sample is in exactly one committed step.
 
+#include <algorithm>
+
 #include "tests/process/worker_sdk/elastic_run.h"
 
 namespace ddprun::test {
@@ -65,6 +67,33 @@ TEST_CASE("Elastic job: several die at once, all but one, or all") {
     for (const Deaths& deaths : all) {
       const auto n = static_cast<int>(deaths.size());
       check({.backend = backend, .replacements = n, .lives = n, .deaths = deaths}, n);
+    }
+  }
+}
+
+// A copy is safe when all agree on the next one, two steps later.
+TEST_CASE("Elastic job: all die at once, and the memory folder has the state") {
+  const std::map<std::string, std::int64_t> points = {
+      {"body:8", 4}, {"committed:7", 4}, {"saving:3", 2}, {"saved:3", 4}};
+  for (const std::string& backend : kBackends) {
+    for (const auto& [point, safe] : points) {
+      INFO(point);
+      const TemporaryDirectory folder;
+      const std::string began = folder / "began";
+      Run run{.backend = backend,
+              .replacements = 4,
+              .lives = 4,
+              .variables = {
+                  {"MEMORY_EVERY", "2"}, {"DDPRUN_MEMORY", folder / "memory"}, {"BEGAN", began}}};
+      for (int slot = 0; slot < run.slots; ++slot) run.deaths[{slot, 0}] = point;
+      check(run, run.slots);
+      std::ifstream file(began);
+      std::vector<std::int64_t> steps;
+      for (std::int64_t step = 0; file >> step;) steps.push_back(step);
+      REQUIRE(steps.size() == 8);
+      CHECK(std::count(steps.begin(), steps.end(), 0) == 4);
+      CHECK(std::count_if(steps.begin(), steps.end(), [&](auto step) { return step >= safe; }) ==
+            4);
     }
   }
 }

@@ -127,7 +127,9 @@ void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batc
               ddprun::elastic::Sharded* momenta) {
   using ddprun::elastic::pass;
   static int round = -1;
-  if (std::exchange(round, step.round()) != step.round()) ++rounds_begun;
+  if (std::exchange(round, step.round()) != step.round() && ++rounds_begun == 1) {
+    std::ofstream(variable("BEGAN", "/dev/null"), std::ios::app) << step.number() << std::endl;
+  }
   pass("body");
   auto part = no_contribution(state, life());
   const auto mine = step.shards(batches);
@@ -216,6 +218,7 @@ int work() {
   ddprun::elastic::JobOptions options;
   options.init.backend = variable("BACKEND", "auto");
   options.skip_poison = variable("SKIP") == "yes";
+  options.memory_every = std::stoll(variable("MEMORY_EVERY", "0"));
   Job job(options);
   job.keep("weights", ddprun::buffer(state.weights.data(), state.weights.size()))
       .keep("seen", ddprun::buffer(state.seen.data(), state.seen.size()))

@@ -129,6 +129,23 @@ TEST_CASE("Sharded job: the rank and the one with its copy die, and a checkpoint
                                  "checkpoint"));
 }
 
+TEST_CASE("Sharded job: the same, and all go back to what the memory folder has") {
+  for (const std::string& backend : kBackends) {
+    const TemporaryDirectory folder;
+    const Run run{.backend = backend,
+                  .replacements = 2,
+                  .lives = 2,
+                  .deaths = {{{1, 0}, "reduced:8"}, {{2, 0}, "reduced:8"}},
+                  .variables = {{"MEMORY_EVERY", "2"}, {"DDPRUN_MEMORY", folder / "memory"}},
+                  .is_sharded = true};
+    const Outcome outcome(run);
+    INFO(outcome.host.trace());
+    CHECK(outcome.problem == "");
+    CHECK(outcome.lost == "");
+    CHECK(outcome.host.deaths() == 2);
+  }
+}
+
 TEST_CASE("Sharded job: workers die at random points, and so do their replacements") {
   const std::vector<std::string> points = {
       "seated",    "joined",  "settled",  "shards",    "staged",  "installed",

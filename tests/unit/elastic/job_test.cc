@@ -353,7 +353,8 @@ TEST_CASE("Job: ranks of which one divides evenly are refused") {
   for (std::thread& thread : threads) thread.join();
   for (const auto& error : errors) {
     REQUIRE(error);
-    CHECK_THAT(error->what(), Contains("check_every, even_shards or audit of JobOptions"));
+    CHECK_THAT(error->what(),
+               Contains("check_every, even_shards, memory_every or audit of JobOptions"));
   }
 }
 
@@ -435,7 +436,7 @@ TEST_CASE(
   }
   for (std::thread& thread : threads) thread.join();
   for (const std::string& text : texts)
-    CHECK_THAT(text, Contains("check_every, even_shards or audit of JobOptions"));
+    CHECK_THAT(text, Contains("check_every, even_shards, memory_every or audit of JobOptions"));
 }
 
 TEST_CASE("Kept state: the odd ranks are those that differ from most") {

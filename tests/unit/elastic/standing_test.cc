@@ -101,17 +101,32 @@ TEST_CASE("Standing: the run() that anybody is in is that of all, and so is its 
   CHECK(settle({ends, beyond}).closed == 8);
 }
 
+TEST_CASE("Standing: the state is lost if no rank has one of an earlier round") {
+  CHECK(settle({initial(), initial()}).is_lost);
+  CHECK(settle({whole(7), initial()}).is_lost);  // Of a checkpoint.
+  CHECK_FALSE(settle({initial(), met(6, 6, 8)}).is_lost);
+}
+
+TEST_CASE("Standing: ranks save in memory folders if all have one, as rarely as the slowest") {
+  Standing off = initial(), new_one = initial(), slow = initial();
+  off.saves = -1, new_one.saves = 0, slow.saves = 30;
+  CHECK(settle({new_one, slow, new_one}).saves == 30);
+  CHECK(settle({new_one, new_one}).saves == 0);
+  CHECK(settle({slow, off}).saves == -1);
+}
+
 TEST_CASE("Standing: travels as numbers") {
   Standing mine = torn(11);
   mine.visited = 5, mine.target = 20, mine.closed = 10;
   mine.signature = ~std::uint64_t{0};
-  mine.node = 3, mine.made = 8, mine.met = 9, mine.pace = 12;
+  mine.node = 3, mine.made = 8, mine.met = 9, mine.pace = 12, mine.saves = 13;
   const auto numbers = mine.numbers();
   CHECK(Standing::of(numbers.data()).numbers() == numbers);
   CHECK(Standing::of(numbers.data()).signature == mine.signature);
   CHECK(Standing::of(numbers.data()).made == 8);
   CHECK(Standing::of(numbers.data()).met == 9);
   CHECK(Standing::of(numbers.data()).pace == 12);
+  CHECK(Standing::of(numbers.data()).saves == 13);
 }
 
 }  // namespace

@@ -60,12 +60,22 @@ struct CheckpointPiece {
 
 /// This rank's share of an array that all ranks have; shares are of equal size.
 CheckpointPiece even_piece(const ProcessGroup& group, std::string name, Buffer whole);
+/// The share of the rank with the number `index` of `count` ranks.
+struct EvenShare {
+  int index = 0;
+  int count = 1;
+};
+CheckpointPiece even_piece(const EvenShare& share, std::string name, Buffer whole);
 
 struct CheckpointOptions {
   /// Number of complete checkpoints to keep in the folder; rank 0 removes older ones, and
   /// incomplete ones older than a complete one. While a checkpoint is written, as many older ones
   /// stay; wait() and save() remove the one too many. 0: keep all; 2 if the place is not shared.
   int keep = 0;
+  /// Ranks, this one among them, whose pieces are a whole checkpoint in a place that is not shared:
+  /// those of one host. Other hosts' ranks write one of their own at the same time, so the files of
+  /// any one host suffice. Empty: the pieces of all ranks are one checkpoint.
+  std::vector<int> ranks = {};
 };
 
 /// All calls except the constructor are collective: every rank makes them, with the same step, from

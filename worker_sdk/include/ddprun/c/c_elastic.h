@@ -122,6 +122,7 @@ typedef struct {
   int32_t even_shards;             /* JobOptions::even_shards. */
   int32_t audit_per_million;       /* 10,000 times JobOptions::audit; 0: DDPRUN_AUDIT;
                                       -1: none. */
+  int64_t memory_every;            /* JobOptions::memory_every; -1: never. */
 } ddprun_job_options;
 
 typedef struct {
