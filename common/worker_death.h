@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <string>
 
+#include "common/archive/archive.h"
+
 namespace ddprun {
 
 // What kind of failure a death was, as far as the evidence on its host goes.
@@ -78,6 +80,18 @@ struct WorkerDeath {
   bool succeeded() const { return exit_code == 0 && signal == 0; }
   bool operator==(const WorkerDeath&) const = default;
 };
+
+// What a process computed whose failure has ended a round: for the ranks of the next one, of which
+// one writes a bundle of it.
+struct LostWork {
+  std::string work{};  // As WorkerDeath::work; empty: nothing is known to be the reason.
+  std::string who{};   // "rank 2 on node7"
+  std::string how{};   // "was killed by signal 11 (SIGSEGV)"
+  bool operator==(const LostWork&) const = default;
+};
+void fields(auto& a, archive::Is<LostWork> auto& m) {
+  a("work", m.work), a("who", m.who), a("how", m.how);
+}
 
 // "exited with 7", "was killed by signal 9 (SIGKILL)".
 std::string how_it_ended(const WorkerDeath& death);

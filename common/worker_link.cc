@@ -23,7 +23,7 @@ void fields(auto& a, archive::Is<Seated> auto& m) {
   a("local_rank", m.local_rank), a("local_world_size", m.local_world_size);
   a("group_rank", m.group_rank), a("group_world_size", m.group_world_size);
   a("master_address", m.master_address), a("master_port", m.master_port);
-  a.sparse("skip", m.skip);
+  a.sparse("skip", m.skip), a.sparse("lost_work", m.lost_work);
 }
 void fields(auto& a, archive::Is<Fence> auto& m) {
   a("round", m.round), a("lost_rank", m.lost_rank), a("why", m.why);

@@ -21,6 +21,7 @@
 #include <variant>
 
 #include "common/error.h"
+#include "common/worker_death.h"
 
 namespace ddprun::worker_link {
 
@@ -67,6 +68,7 @@ struct Seated {
   std::string master_address;
   int master_port = 0;
   std::string skip{};  // Pieces of steps that no rank may compute, separated by "; ".
+  LostWork lost_work{};  // In the round before.
   bool operator==(const Seated&) const = default;
 };
 struct Fence {  // The round is over: a worker in one of its operations leaves it with an error.

@@ -371,7 +371,8 @@ void Agent::send_seat(int local_rank) {
                           .group_world_size = facts.group_world_size,
                           .master_address = facts.master_addr,
                           .master_port = facts.master_port,
-                          .skip = joined(seat_->skip)});
+                          .skip = joined(seat_->skip),
+                          .lost_work = seat_->lost_work});
 }
 
 void Agent::act(const SeatWorkers& order) {

@@ -104,6 +104,7 @@ struct Seat {
   std::vector<std::string>
       members;  // Addresses of all nodes; for group rank 0 only, as its store admits them.
   std::vector<std::string> skip{};  // Pieces of steps that no rank may compute: "step 7, shard 3".
+  LostWork lost_work{};             // In the round before.
   // The elastic job had the state of so many steps, and no worker of this round has it; 0: none is
   // lost.
   std::int64_t lost_steps = 0;

@@ -77,7 +77,7 @@ void fields(auto& a, archive::Is<Seat> auto& m) {
   a("world_size", m.world_size), a("role_base_rank", m.role_base_rank);
   a("role_world_size", m.role_world_size), a("master_address", m.master_address);
   a("master_port", m.master_port), a("members", m.members);
-  a.added("workers", m.workers), a.added("skip", m.skip);
+  a.added("workers", m.workers), a.added("skip", m.skip), a.sparse("lost_work", m.lost_work);
   a.added("lost_steps", m.lost_steps);
   a.added("store_at_endpoint", m.store_at_endpoint);
   a("copy_to", m.copy_to), a("fill", m.fill);

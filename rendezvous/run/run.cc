@@ -175,9 +175,11 @@ void Run::seal() {
     return it->second.living && it->second.holders != 0;
   });
   const std::int64_t lost_steps = is_held ? 0 : std::exchange(kept_steps_, 0);
+  const LostWork lost_work = work_of_failure();
   for (std::size_t i = 0; i < seats.size(); ++i) {
     auto& [node, member] = *ordered[i];
     seats[i].skip = skip_;
+    seats[i].lost_work = lost_work;
     seats[i].lost_steps = lost_steps;
     set_phase(ordered[i], Phase::kSeated);
     member.group_rank_before = seats[i].group_rank;
@@ -204,6 +206,16 @@ void Run::place_copies(const std::vector<Members::iterator>& nodes, std::vector<
     seats[places[i]].copy_to = orders[i].copy_to;
     seats[places[i]].fill = orders[i].fill;
   }
+}
+
+// For a bundle of it, which a rank of the next round writes (docs/replay.md).
+LostWork Run::work_of_failure() const {
+  if (!workers_blamed_ || deaths_.empty()) return {};
+  const WorkerDeath death = first_cause(deaths_, successes_).death;
+  if (death.work.empty()) return {};
+  return {.work = death.work,
+          .who = "rank " + std::to_string(death.rank) + " on " + death.host,
+          .how = how_it_ended(death)};
 }
 
 // But for the cause of its failure.

@@ -164,6 +164,7 @@ class Run {
   void seal();
   void place_copies(const std::vector<Members::iterator>& nodes, std::vector<Seat>& seats);
   void forget_last_round();
+  LostWork work_of_failure() const;
   void check_members() const;
   void check_dismissed() const;
   void admit(const NodeId& node, const Join& join);

@@ -77,6 +77,15 @@ void check_each_field(const std::string& text, bool from_agent) {
   }
 }
 
+TEST_CASE("Worker link: a seat may have what the round before has left to be known") {
+  const Seated seated{.master_address = "a",
+                      .skip = "step 3, shard 1",
+                      .lost_work = {.work = "step 3, shard 2: samples 5",
+                                    .who = "rank 2 on node7",
+                                    .how = "was killed by signal 11 (SIGSEGV)"}};
+  CHECK(decode_agent_message(encode(AgentMessage(seated))).value() == AgentMessage(seated));
+}
+
 TEST_CASE("Worker link: every message comes back as it was sent", "[worker_link]") {
   for (const WorkerMessage& message : worker_messages()) {
     CHECK(decode_worker_message(encode(message)).value() == message);

@@ -144,6 +144,18 @@ TEST_CASE("Run: what has ended two processes is skipped if their job can do with
   CHECK(std::get<Assign>(node.joins(2, 9)).seat.skip == skipped);
 }
 
+TEST_CASE("Run: the next seats say what the process computed that has ended the round", "[run]") {
+  OneNode node;
+  CHECK(std::get<Assign>(node.joins(-1, 9)).seat.lost_work == LostWork{});
+  node.message_of(Failed{0, death_at("step 7, shard 3: sample 5")});
+  const LostWork lost = std::get<Assign>(node.joins(0, 9)).seat.lost_work;
+  CHECK(lost.work == "step 7, shard 3: sample 5");
+  CHECK(lost.who.starts_with("rank 1 on "));
+  CHECK(lost.how == "exited with 7");
+  node.message_of(Failed{1, death(1, 7)});
+  CHECK(std::get<Assign>(node.joins(1, 9)).seat.lost_work == LostWork{});
+}
+
 TEST_CASE("Run: who had ended well is known to the verdict", "[run]") {
   OneNode node;
   node.joins(-1);
