@@ -94,6 +94,9 @@ struct ProgressPage {
   std::atomic<std::uint64_t> left;
   // The step number of the state that this process has as a rank of an elastic job.
   std::atomic<std::uint64_t> kept_steps;
+
+  // The agent's word: how many bundles an operator has requested of this process (common/bundle.h).
+  std::atomic<std::uint64_t> bundles;
 };
 
 static_assert(sizeof(ProgressPage) <= 4096);

@@ -2,7 +2,7 @@
 // here (run/launch.h), one on each of --hosts (hosts/hosts_run.h) or of the hosts that a script
 // lists (hosts/discovery_run.h), or, started by one of those, a node by its orders. `ddprun doctor`
 // starts nothing, and checks (doctor/doctor.h); `ddprun slurm` submits a run to Slurm
-// (slurm/slurm.h).
+// (slurm/slurm.h); `ddprun replay` computes a step again that has failed (replay/replay.h).
 
 #include <cstdio>
 #include <exception>
@@ -21,6 +21,7 @@
 #include "launcher/options/options.h"
 #include "launcher/options/slurm_options.h"
 #include "launcher/plan/gather_facts.h"
+#include "launcher/replay/replay.h"
 #include "launcher/run/launch.h"
 #include "launcher/slurm/slurm.h"
 
@@ -32,6 +33,7 @@ int run(int argc, const char* const* argv, ControlStdin* control) {
   if (argc > 1 && argv[1] == kDoctorCommand) {
     return run_doctor(argc - 1, argv + 1, environment, control);
   }
+  if (argc > 1 && argv[1] == kReplayCommand) return run_replay(argc - 1, argv + 1);
   const auto config = read_config_file(config_path(environment), environment);
   if (!config) return fail(config.error());
   if (argc > 1 && argv[1] == kSlurmCommand) {

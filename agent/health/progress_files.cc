@@ -117,6 +117,12 @@ void ProgressFile::notify_loss(int lost_rank, const std::string& why) {
   if (lost_rank >= 0 && is_page()) write_loss(*page_, lost_rank, why);
 }
 
+bool ProgressFile::request_bundle() {
+  if (!is_page()) return false;
+  page_->bundles.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
 // The SDK has made sure that the file stays as long as the page. Until then `> $DDPRUN_PROGRESS` in
 // a script takes the memory from under the mapping, and reading it would end us with SIGBUS.
 bool ProgressFile::is_page() {

@@ -113,6 +113,11 @@ void ProgressMonitor::notify_loss(int lost_rank, const std::string& why) {
   for (auto& [local_rank, worker] : workers_) worker.file.notify_loss(lost_rank, why);
 }
 
+bool ProgressMonitor::request_bundle(int local_rank) {
+  const auto it = workers_.find(local_rank);
+  return it != workers_.end() && it->second.file.request_bundle();
+}
+
 const std::optional<rendezvous::SyncIncrease>& ProgressMonitor::unreported_sync() {
   read_counts();
   return sync_.unreported();

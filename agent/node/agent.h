@@ -228,6 +228,7 @@ class Agent {
 
   // agent_reports.cc: for those that watch the run.
   void open_window();
+  Result<int> request_bundle();
   void keep_status();
   std::map<int, int> ranks() const;  // By local rank, of all places.
   NodeStanding standing() const;

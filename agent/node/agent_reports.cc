@@ -10,7 +10,9 @@
 #include "agent/output/console.h"
 #include "agent/process/proc_file.h"
 #include "agent/window/node_window.h"
+#include "common/bundle.h"
 #include "common/system/log.h"
+#include "common/system/variable.h"
 
 namespace ddprun::agent {
 namespace {
@@ -143,6 +145,17 @@ NodeStanding Agent::standing() const {
   return {.offer = options_.offer, .seat = seat_, .running = supervisor_.running()};
 }
 
+// All have the same state, and each computes all shards in a replay.
+Result<int> Agent::request_bundle() {
+  if (environment_variable(kBundlesVariable).empty()) {
+    return Failure{Errc::kNotFound, "it was started without --bundle-folder"};
+  }
+  for (const auto& [local_rank, place] : places_) {
+    if (place.seated && progress_.request_bundle(local_rank)) return place.facts.rank;
+  }
+  return Failure{Errc::kNotFound, "no rank on this machine is one of an elastic job"};
+}
+
 void Agent::open_window() {
   if (options_.files.window.empty()) return;
   window_.workers = [this] {
@@ -157,6 +170,7 @@ void Agent::open_window() {
     progress_.read_counts();
     send_heartbeat(/*with_counts=*/true);
   };
+  window_.capture = [this] { return request_bundle(); };
   window_.runs = [this]() -> rendezvous::DaemonStatus {
     if (auto all = link_->watched()) return *std::move(all);
     return {{view_.run(standing(), Clock::now())}};

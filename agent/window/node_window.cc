@@ -88,21 +88,27 @@ NodeWindow::NodeWindow(boost::asio::io_context& loop, const Output& output)
     : loop_(loop), output_(output) {}
 
 void NodeWindow::open(const std::string& path) {
-  DDPRUN_ASSERT(workers && refresh && runs && !window_);
+  DDPRUN_ASSERT(workers && refresh && capture && runs && !window_);
   auto window = Window::open(loop_, path, [this](const std::string& question, Window::Reply reply) {
     answer(question, std::move(reply));
   });
-  if (!window) return log::debug("no local socket for ddprunctl top, logs and stacks: " +
-                                to_string(window.error()));
+  if (!window)
+    return log::debug("no local socket for ddprunctl top, logs and stacks: " +
+                      to_string(window.error()));
   window_ = std::move(*window);
 }
 
-// Answers "watch", "workers" or "tails". Repeat "tails" to get newer output.
+// Answers "watch", "workers", "capture" or "tails". Repeat "tails" to get newer output.
 void NodeWindow::answer(const std::string& question, Window::Reply reply) {
   const json question_json = json::parse(question, nullptr, /*allow_exceptions=*/false);
   const std::string subject =
       question_json.is_object() ? question_json.value("ask", json()).dump() : "";
   if (subject == "\"workers\"") return reply(workers_text());
+  if (subject == "\"capture\"") {
+    const Result<int> rank = capture();
+    return reply(rank ? json_line({{"rank", *rank}})
+                      : json_line({{"error", rank.error().context}}));
+  }
   if (subject == "\"tails\"") return reply(tails_text(question_json));
   if (subject != "\"watch\"") return reply(json_line({{"error", "there is no such question"}}));
   refresh();

@@ -46,7 +46,9 @@ class NodeWindow {
   NodeWindow(boost::asio::io_context& loop, const Output& output);
 
   std::function<Workers()> workers;
-  std::function<void()> refresh;                   // Reports what is known, if that is old.
+  std::function<void()> refresh;  // Reports what is known, if that is old.
+  // Requests a bundle of one of the workers: of its rank, or why there is none.
+  std::function<Result<int>()> capture;
   std::function<rendezvous::DaemonStatus()> runs;  // As the daemon knows them, or this node alone.
 
   // At this path, from now on. A failure is logged.

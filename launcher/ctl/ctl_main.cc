@@ -21,6 +21,7 @@
 #include "launcher/ctl/ras_query.h"
 #include "launcher/ctl/ras_report.h"
 #include "launcher/options/option_values.h"
+#include "launcher/watch/capture.h"
 #include "launcher/watch/debug.h"
 #include "launcher/watch/health.h"
 #include "launcher/watch/logs.h"
@@ -187,6 +188,13 @@ Result<void> show_logs(const CtlOptions& options) {
       {.run = options.run_id, .rank = options.rank.value_or(-1), .follow = options.follow});
 }
 
+Result<void> show_capture(const CtlOptions& options) {
+  const auto text = request_capture(options.run_id);
+  if (!text) return text.error();
+  write_output(*text);
+  return {};
+}
+
 Result<void> show_stacks(const CtlOptions& options) {
   return print_stacks(options.run_id, *options.rank);
 }
@@ -215,7 +223,7 @@ constexpr OwnVerb kOwnVerbs[] = {
     {Verb::kLogs, show_logs},         {Verb::kStacks, show_stacks},
     {Verb::kDebug, show_debug},       {Verb::kHealth, show_health},
     {Verb::kReport, show_own_report}, {Verb::kHistory, show_own_history},
-    {Verb::kWhatIf, show_own_whatif}};
+    {Verb::kWhatIf, show_own_whatif}, {Verb::kCapture, show_capture}};
 
 Result<void> query_daemon(const CtlOptions& options, const Environment& environment) {
   const auto token = read_token(options, environment);

@@ -262,6 +262,10 @@ const std::vector<CtlVerb>& verbs() {
          {{"run", &D::run_id, parse_run_id, "RUN", "The run's id, or its number in the list",
            kWord},
           json}}}},
+      {kCapture,
+       "capture",
+       "A bundle of an elastic job's next step, for ddprun replay",
+       {{"", {run}}}},
       {kHealth, "health", "Whether the agents of runs on this machine answer", {{"", {this_run}}}},
       {kWhatIf,
        "whatif",
@@ -333,6 +337,7 @@ std::optional<Failure> resolve(const Environment& environment, CtlDraft& options
 Result<CtlOutcome> resolved(CtlDraft options, const Environment& environment) {
   const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||
                                options.verb == kDebug || options.verb == kHealth ||
+                               options.verb == kCapture ||
                                (options.verb == kHistory && options.given_endpoint.empty()) ||
                                (options.verb == kWhatIf && !options.account_file.empty()) ||
                                (options.verb == kTop && endpoint_of(options, environment).empty());

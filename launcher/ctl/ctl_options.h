@@ -28,6 +28,7 @@ struct CtlOptions {
     kDebug,    // PyTorch's debug handlers of a worker on this machine.
     kHistory,  // The last runs of this user on this machine, or of the daemon.
     kHealth,   // Whether the agents of the runs on this machine answer.
+    kCapture,  // A rank on this machine writes a bundle of its next step.
     kWhatIf,   // What a run would have been with spares, other nodes, other checkpoints.
   };
   Verb verb = Verb::kStatus;
@@ -79,6 +80,7 @@ inline constexpr const char* kCtlHelp = R"(Examples
   ddprunctl logs job7 3 --follow              what rank 3 writes
   ddprunctl stacks job7 3                     where rank 3 is, if it is stuck
   ddprunctl debug job7 3 fr_trace_json        PyTorch's flight recorder of rank 3
+  ddprunctl capture job7                      the next step of job7, for ddprun replay
   ddprunctl whatif job7 --spare-nodes 0,1,2   what one and two spares would have saved
   ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl health                            0 if the agents here answer: for probes of pods

@@ -66,6 +66,8 @@ Examples
   ddprun doctor                                         is this machine fit? see doctor --help
   ddprun slurm --nodes 4 -- --nproc-per-node gpu train.py
                                                         submits this to Slurm; see slurm --help
+  ddprun replay bundles/job7-step-812.bundle            a step that has failed, alone; see
+                                                        replay --help
 )";
 
 constexpr std::string_view kHelpTail = R"(

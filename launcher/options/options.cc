@@ -9,6 +9,7 @@
 #include "launcher/options/doctor_options.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/help.h"
+#include "launcher/options/replay_options.h"
 #include "launcher/options/slurm_options.h"
 
 namespace ddprun::launcher {
@@ -77,6 +78,7 @@ Result<std::optional<PrintAndExit>> printed(const CommandLine& line) {
   const ProgramSpec program = {.name = "ddprun",
                                .options = all_options(),
                                .commands = {{kDoctorCommand, "", doctor_options()},
+                                            {kReplayCommand, "", replay_options(), true},
                                             {kSlurmCommand, "", slurm_options(), true}},
                                .starts_program = true};
   const auto script = completion_script(shell->text, program);

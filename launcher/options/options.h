@@ -174,9 +174,10 @@ struct Options {
 
   // When something fails.
   int max_restarts = 0;
-  int spares = 0;     // Workers per node that wait for a seat.
-  int min_ranks = 0;  // No round has fewer; 0: any number.
-  std::string audit;  // Percent of the shards of elastic jobs; empty: none.
+  int spares = 0;                            // Workers per node that wait for a seat.
+  int min_ranks = 0;                         // No round has fewer; 0: any number.
+  std::string audit;                         // Percent of the shards of elastic jobs; empty: none.
+  std::optional<std::string> bundle_folder;  // Of steps of elastic jobs that fail.
   std::chrono::milliseconds shutdown_timeout{30'000};
   agent::StallPolicy stalls;
   std::optional<Milliseconds> chaos;  // A worker is killed so often; see agent/process/chaos.h.

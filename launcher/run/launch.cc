@@ -10,6 +10,7 @@
 #include "agent/node/command.h"
 #include "agent/process/cgroup.h"
 #include "agent/workers/child_start.h"
+#include "common/bundle.h"
 #include "common/exit_status.h"
 #include "common/port_range.h"
 #include "common/system/log.h"
@@ -313,6 +314,9 @@ Result<int> launch(Options options, const Environment& environment,
   }
   const std::string& audit = context.options.audit;
   if (!audit.empty()) ::setenv("DDPRUN_AUDIT", audit.c_str(), 1);
+  if (const auto& folder = context.options.bundle_folder) {
+    ::setenv(kBundlesVariable, std::filesystem::absolute(*folder).c_str(), 1);
+  }
   watch_python(context, environment);
   if (const auto ready = check_files(context.options); !ready) return ready.error();
   if (const int rank = context.options.stdin_for.local_rank; rank >= context.local_world_size) {

@@ -531,6 +531,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "sums_commit": (c_int32, [c_void_p]),
     "sums_hash": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
+    "sums_is_finite": (c_int, [c_void_p]),
     "sums_state": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_size_t)]),
     "sums_restore": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "job_create": (c_int32, [POINTER(InitOptions), POINTER(c_void_p)]),
@@ -564,6 +565,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "step_audits": (c_int32, [c_void_p, POINTER(c_void_p), POINTER(c_size_t)]),
     "step_is_audited": (c_int, [c_void_p, c_int]),
     "step_audit": (c_int32, [c_void_p, c_int, c_uint64]),
+    "step_capture": (c_int32, [c_void_p, c_int, c_char_p, c_uint64]),
     "step_commit": (c_int32, [c_void_p, Apply, c_void_p]),
     "step_reduce": (
         c_int32,

@@ -61,7 +61,7 @@ class Manual(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("mandoc"), "there is no mandoc")
     def test_mandoc_reads_them(self):
-        for name in ("ddprun.1", "ddprun-doctor.1", "ddprun-slurm.1", "ddprunctl.1", "ddprun-rendezvous.8"):
+        for name in ("ddprun.1", "ddprun-doctor.1", "ddprun-replay.1", "ddprun-slurm.1", "ddprunctl.1", "ddprun-rendezvous.8"):
             done = run("mandoc", "-T", "lint", "-W", "error", os.path.join(FOLDER, name))
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             text = re.sub(".\b", "", run("mandoc", "-T", "ascii", os.path.join(FOLDER, name)).stdout)

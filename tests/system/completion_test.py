@@ -74,7 +74,7 @@ class Completion(DdprunCase):
         def ctl(*words):
             return self.offered(*words, program="ddprunctl")
 
-        self.assertEqual(ctl(""), {"status", "nodes", "drain", "resize", "cancel", "report", "ras", "top", "logs", "stacks", "debug", "health",
+        self.assertEqual(ctl(""), {"status", "nodes", "drain", "resize", "cancel", "report", "ras", "top", "logs", "stacks", "capture", "debug", "health",
                                    "history", "whatif"})
         self.assertEqual(ctl("-e", "a:1", "dr"), {"drain"})
         self.assertEqual(ctl("drain", "--rea"), {"--reason"})

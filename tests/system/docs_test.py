@@ -71,7 +71,7 @@ BLOCKS = {
     (OPERATIONS, "", "$ ddprunctl status"): "test_what_ddprunctl_status_prints",
 }
 
-VERBS = ("status", "nodes", "drain", "resize", "cancel", "report", "top", "ras", "history", "logs", "stacks", "debug")
+VERBS = ("status", "nodes", "drain", "resize", "cancel", "report", "top", "ras", "history", "logs", "stacks", "capture", "debug")
 
 # What Debian's PyTorch 1.13 or a machine without GPUs has not, for the tutorial's lines to run all the same.
 STAND_INS = """

@@ -97,16 +97,23 @@ void write_all(int fd, std::string_view contents, const std::string& path) {
   }
 }
 
-void write_synced(const std::string& path, std::string_view contents) {
+void write_synced(const std::string& path,
+                  const std::function<void(const worker_sdk::WritePart&)>& contents) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   require(static_cast<bool>(file), "create", path);
-  write_all(file.get(), contents, path);
+  contents([&](std::string_view part) { write_all(file.get(), part, path); });
   require(::fsync(file.get()) == 0, "sync", path);
 }
 
 }  // namespace
 
 void replace_file(const std::string& path, std::string_view contents) {
+  worker_sdk::replace_file_by_parts(path,
+                                    [&](const worker_sdk::WritePart& write) { write(contents); });
+}
+
+void worker_sdk::replace_file_by_parts(const std::string& path,
+                                       const std::function<void(const WritePart&)>& contents) {
   const std::string temporary = path + ".tmp";
   try {
     write_synced(temporary, contents);

@@ -3,8 +3,10 @@
 // from its own C++ runtime, and programs linked with that crash in remove_all().
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddprun::worker_sdk {
@@ -23,6 +25,10 @@ void remove_tree(const std::string& path);
 
 // What the files in the folder and below occupy. Files that vanish meanwhile do not count.
 std::uint64_t tree_bytes(const std::string& path);
+// ddprun::replace_file() of what `contents` writes, part by part. What it throws passes through.
+using WritePart = std::function<void(std::string_view)>;
+void replace_file_by_parts(const std::string& path,
+                           const std::function<void(const WritePart&)>& contents);
 
 // The size of a file; std::nullopt if there is none.
 std::optional<std::uint64_t> file_bytes(const std::string& path);

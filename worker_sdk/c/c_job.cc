@@ -172,6 +172,10 @@ ddprun_status ddprun_sums_hash(ddprun_sums* sums, const float* const* gradients,
   });
 }
 
+int ddprun_sums_is_finite(const ddprun_sums* sums) {
+  return answer(-1, [&] { return live(sums).sums.is_finite() ? 1 : 0; });
+}
+
 ddprun_status ddprun_sums_state(ddprun_sums* sums, const void** state, size_t* bytes) {
   return guarded([&] {
     require_argument(sums && state && bytes, "a pointer is null");
@@ -476,6 +480,13 @@ int ddprun_step_is_audited(const ddprun_step* step, int shard) {
 }
 ddprun_status ddprun_step_audit(ddprun_step* step, int shard, uint64_t hash) {
   return guarded([&] { live(step).step.audit(shard, hash); });
+}
+
+ddprun_status ddprun_step_capture(ddprun_step* step, int shard, const char* why, uint64_t hash) {
+  return guarded([&] {
+    require_argument(why, "the text is null");
+    live(step).step.capture(shard, why, hash);
+  });
 }
 
 ddprun_status ddprun_step_commit(ddprun_step* step, ddprun_apply apply, void* user) {

@@ -198,6 +198,11 @@ std::uint64_t GradientSums::hash(std::span<const std::span<const float>> gradien
   return hash;
 }
 
+bool GradientSums::is_finite() const {
+  const auto finite = [](std::uint32_t largest) { return class_of(largest) != kNotFiniteClass; };
+  return std::all_of(impl_->largest.begin(), impl_->largest.end(), finite);
+}
+
 GradientSums::Result GradientSums::reduce(ProcessGroup& group,
                                           std::span<const std::span<float>> gradients,
                                           const Call& call) {

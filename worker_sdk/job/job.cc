@@ -54,6 +54,9 @@ std::vector<Sample> Step::samples(const GlobalBatches& batches, int shard) {
 std::vector<int> Step::audits() const { return state_.job.audits(state_); }
 bool Step::is_audited(int shard) const { return state_.job.is_audited(state_, shard); }
 void Step::audit(int shard, std::uint64_t hash) { state_.job.audit(state_, shard, hash); }
+void Step::capture(int shard, std::string_view why, std::uint64_t hash) {
+  state_.job.capture(state_, shard, why, hash);
+}
 
 void Step::commit(const std::function<void()>& apply) { state_.job.commit(state_, apply); }
 std::int32_t Step::vote() { return state_.job.vote(state_); }
@@ -142,6 +145,11 @@ void JobInside::run(std::int64_t steps, const Job::Body& body) {
   if (!body) refuse("Job::run", "there is no body");
   require_steps(steps);
   const Running here(is_running_);
+  if (replay_ && replay_->bundle.step < steps) replay(body);
+  if (replay_) {  // The step is one of a later run().
+    standing_.committed = std::max(committed(), steps);
+    return;
+  }
   const bool others_go_on = standing_.closed < standing_.target && committed() <= standing_.target;
   if (!others_go_on) standing_.target = std::max(standing_.target, steps);
   if (last_commit_ == Clock::time_point()) last_commit_ = Clock::now();
@@ -231,8 +239,14 @@ void JobInside::run_step(const Job::Body& body) {
   state.began = began;
   state.spent_before = GroupInside::spent;
   begun_ = committed();
+  capture_on_request();
   Step step(state);
-  body(step);
+  try {
+    body(step);
+  } catch (...) {
+    capture_exception(state);
+    throw;
+  }
   if (state.is_committed) memory_.step_took(last_commit_ - began);
   if (state.is_committed) progress->count_step(last_commit_ - began);
   if (state.is_committed) progress->stepped(last_commit_);
@@ -256,6 +270,7 @@ std::ranges::iota_view<int, int> JobInside::shards(Step::State& step, int shards
     if (follows_speed()) division_.use(shards);
     step.shards = shards;
   }
+  if (replay_) return shards_of_replay(step, shards);
   const auto mine = division_.of(group_->rank(), shards);
   if (shards != step.shards) return mine;
   step.work = 0;
@@ -278,6 +293,7 @@ void JobInside::advance_division(const Step::State& step) {
 }
 
 bool JobInside::skips(const Step::State& step, int shard) const {
+  if (replay_) return has_piece(replay_->bundle.skip, piece_of(step.number, shard));
   return seat_ && has_piece(seat_->place.skip, piece_of(step.number, shard));
 }
 
@@ -298,6 +314,8 @@ bool JobInside::begin_shard(const Step::State& step, int shard, std::string_view
   if (!content.empty()) text.append(": ").append(content);
   GroupInside::progress(*group_)->note_work(text, options_.skip_poison);
   has_shard_ = true;
+  shard_ = shard;
+  work_ = std::move(text);
   return true;
 }
 
@@ -348,6 +366,8 @@ GradientSums::Result JobInside::reduce(Step::State& step, GradientSums& sums,
                                        std::span<const std::span<float>> gradients,
                                        const GradientSums::Call& call) {
   end_shard();
+  write_captured(step);
+  if (replay_ && replay_->bundle.shard >= 0) end_replay_here();
   std::vector<std::int64_t> numbers = ballot(step);
   const std::size_t mine = numbers.size();
   numbers.insert(numbers.end(), call.notes.begin(), call.notes.end());
@@ -393,6 +413,8 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
                 "step.group() leave the body");
   }
   end_shard();
+  write_captured(step);
+  if (replay_) end_replay_here();
   refresh_shards();
   const bool leaving = agree_to_leave(step);
   pass("commit");

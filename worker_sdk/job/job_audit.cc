@@ -2,7 +2,6 @@
 // two ranks have found different results. elastic/audit.h decides.
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 #include <utility>
 
@@ -15,18 +14,9 @@ namespace ddprun::elastic {
 
 using worker_sdk::GroupInside;
 
-namespace {
-
-std::string hex(std::uint64_t hash) {
-  char text[24];
-  std::snprintf(text, sizeof text, "%016" PRIx64, hash);
-  return text;
-}
-
-}  // namespace
-
 // In the first step of a round the first shard is, too: so two hosts are compared at once.
 bool JobInside::is_audited(const Step::State& step, int shard) const {
+  if (replay_) return true;  // Its hash is compared with that of the bundle.
   if (!is_auditing() || shard < 0 || shard >= step.shards) return false;
   const auto is_this = [&](const Dispute& dispute) { return dispute.shard == shard; };
   const bool is_first = shard == 0 && step.number == first_of_round_;
@@ -38,6 +28,7 @@ bool JobInside::is_audited(const Step::State& step, int shard) const {
 // Of all ranks.
 std::vector<int> JobInside::audited(const Step::State& step) const {
   std::vector<int> result;
+  if (replay_) return result;
   for (int shard = 0; shard < step.shards; ++shard) {
     if (is_audited(step, shard)) result.push_back(shard);
   }
@@ -70,6 +61,7 @@ std::vector<int> JobInside::audits(const Step::State& step) const {
 
 void JobInside::audit(Step::State& step, int shard, std::uint64_t hash) {
   if (!is_audited(step, shard)) return;
+  if (replay_) return void(step.hashes.try_emplace(shard, std::max<std::uint64_t>(hash, 1)));
   if (owner(step, shard) != group_->rank() && !step.hashes.contains(shard)) {
     ++counters_.audited_shards;
     GroupInside::progress(*group_)->count({.sums = {{"audited_shards", 1}}, .late = {}});
@@ -98,7 +90,8 @@ std::string JobInside::name_of(int rank) const {
 
 std::string JobInside::text_of(const Step::State& step, const Dispute& dispute) const {
   return piece_of(step.number, dispute.shard) + ": " + name_of(dispute.owner) + " has computed " +
-         hex(dispute.owners) + ", " + name_of(dispute.auditor) + " " + hex(dispute.auditors);
+         hash_text(dispute.owners) + ", " + name_of(dispute.auditor) + " " +
+         hash_text(dispute.auditors);
 }
 
 // The hashes of all audited shards, from the ranks that have them; `votes`: by shard in the result.
@@ -178,17 +171,22 @@ void JobInside::decide(const Step::State& step, const Dispute& first, const Disp
   const int third = voter_of(hosts_, first);
   if (third >= 0 && vote == 0) refuse_silent(step, first.shard, third);
   const std::string text = text_of(step, first);
-  const std::string thirds = third < 0 ? "" : name_of(third) + " " + hex(vote);
+  const std::string thirds = third < 0 ? "" : name_of(third) + " " + hash_text(vote);
   const Judged judged = judge(first, again, third >= 0, vote);
   switch (judged.finding) {
     case Finding::kCulprit:
+      if (judged.culprit != group_->rank()) {
+        capture_audited(step, first, vote, text + ", " + thirds);
+      }
       accuse({judged.culprit}, text + ", " + thirds + ": " + name_of(judged.culprit) + " is wrong");
     case Finding::kNoTwoAgree:
       end_all(text + ", " + thirds +
               ": no two agree, so the arithmetic of this job is not deterministic, or the hosts "
               "differ in libraries, threads or instruction set");
     case Finding::kRecurs:
-      end_all(text + ", and again " + hex(again.owners) + " and " + hex(again.auditors) +
+      capture_audited(step, first, again.owners, text);
+      end_all(text + ", and again " + hash_text(again.owners) + " and " +
+              hash_text(again.auditors) +
               ": one of the two is wrong, and there is no third host to decide which");
     case Finding::kPassed:
       note_audit("audit: " + text +
@@ -206,7 +204,7 @@ void JobInside::require_equal_state(const Step::State& step) {
   if (odd.empty()) return;
   std::string text = "before step " + std::to_string(step.number) + " the kept state of";
   const auto hex_of = [&](int rank) {
-    return hex(static_cast<std::uint64_t>(all[static_cast<std::size_t>(rank)]));
+    return hash_text(static_cast<std::uint64_t>(all[static_cast<std::size_t>(rank)]));
   };
   for (const int rank : odd) text += " " + name_of(rank) + " was " + hex_of(rank) + ",";
   int other = 0;  // The lowest rank of the others.

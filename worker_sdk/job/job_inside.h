@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "common/bundle.h"
 #include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/job.h"
 #include "ddprun/elastic/sharded.h"
@@ -46,6 +47,8 @@ struct Step::State {
   std::chrono::nanoseconds spent_before{0};  // In calls of groups, by then.
   std::vector<Pace> measured = {};           // By rank, once all have agreed.
   std::map<int, std::uint64_t> hashes = {};  // Of audited shards that this rank has computed.
+  std::optional<Bundle> captured = {};       // To be written, unless it is written.
+  bool is_bundled = false;
 };
 
 class JobInside {
@@ -80,6 +83,9 @@ class JobInside {
   std::vector<int> audits(const Step::State& step) const;
   void audit(Step::State& step, int shard, std::uint64_t hash);
 
+  // Defined in job_bundle.cc:
+  void capture(Step::State& step, int shard, std::string_view why, std::uint64_t hash);
+
   // Defined in sharded_state.cc:
   Sharded& keep_sharded(std::string name, ShardedOptions options);
 
@@ -109,6 +115,12 @@ class JobInside {
   struct Between {
     std::int64_t every = 1;
     Job::Between body;
+  };
+
+  struct Replay {
+    Bundle bundle;
+    KeptState::Staged state = {};
+    bool is_over = false;  // commit(), or the reduction of a single shard, has ended the step.
   };
 
   bool work(std::int64_t steps, const Job::Body& body);  // True: there is none left.
@@ -141,6 +153,22 @@ class JobInside {
   [[noreturn]] void refuse_silent(const Step::State& step, int shard, int rank) const;
   [[noreturn]] void run_again(const std::string& why);
   void note_audit(const std::string& text, int printer = 0) const;
+  static std::unique_ptr<Replay> replay_of_environment();
+  void write_captured(Step::State& step);
+  void capture_exception(Step::State& step);
+  void capture_lost_work();
+  void write_lost_work(const LostWork& lost, int shard);
+  void capture_on_request();
+  void capture_audited(const Step::State& step, const Dispute& dispute, std::uint64_t hash,
+                       const std::string& why);
+  bool claim_bundle(bool may_continue);
+  Bundle bundle_of(const Step::State* step) const;
+  void write_bundle(Bundle bundle);
+  void begin_replay();
+  [[noreturn]] void replay(const Job::Body& body);
+  [[noreturn]] void end_replay_here();
+  std::ranges::iota_view<int, int> shards_of_replay(const Step::State& step, int shards) const;
+  bool report_replay(const Step::State& step, const std::string& found) const;
   std::uint64_t signature_of_options() const;
   worker_sdk::Plan plan_of_seat() const;
   void join();
@@ -171,6 +199,8 @@ class JobInside {
 
   const JobOptions options_;
   const std::uint64_t forks_ = worker_sdk::fork_count();
+  const std::unique_ptr<Replay> replay_;  // Null: the process is a rank of a job.
+  const std::string bundles_;             // The folder for bundles; empty: there is none.
   const std::unique_ptr<worker_sdk::AgentLink> link_;  // Null: the ranks are fixed.
   KeptState kept_;
   std::vector<std::unique_ptr<Sharded>> sharded_;
@@ -194,12 +224,15 @@ class JobInside {
   int world_size_ = 0;
   std::optional<worker_sdk::HeldSeat> seat_;
   std::optional<ProcessGroup> group_;
-  JobMemory memory_;          // Its writer ends before the group.
-  bool is_settled_ = false;   // The group's ranks have one state.
-  bool has_shard_ = false;    // Between begin_shard() and end_shard().
-  bool is_lost_ = false;      // Sharded state is lost; a checkpoint must be resumed.
-  bool is_cut_ = false;       // require_round() has thrown: the round is over.
-  bool is_restored_ = false;  // From the memory folder, not by the program.
+  JobMemory memory_;         // Its writer ends before the group.
+  bool is_settled_ = false;  // The group's ranks have one state.
+  bool has_shard_ = false;   // Between begin_shard() and end_shard().
+  int shard_ = -1;           // Of the last begin_shard(), and its text.
+  std::string work_;
+  std::uint64_t requested_bundles_ = 0;  // That are done.
+  bool is_lost_ = false;                 // Sharded state is lost; a checkpoint must be resumed.
+  bool is_cut_ = false;                  // require_round() has thrown: the round is over.
+  bool is_restored_ = false;             // From the memory folder, not by the program.
 };
 
 }  // namespace ddprun::elastic

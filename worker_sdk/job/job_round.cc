@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/system/variable.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/kept_state.h"
@@ -83,7 +84,9 @@ bool may_be_a_lost_peer(ErrorKind kind) {
 
 JobInside::JobInside(JobOptions options)
     : options_(checked(std::move(options))),
-      link_(worker_sdk::AgentLink::open(std::getenv(worker_link::kVariable))),
+      replay_(replay_of_environment()),
+      bundles_(environment_variable(kBundlesVariable)),
+      link_(replay_ ? nullptr : worker_sdk::AgentLink::open(std::getenv(worker_link::kVariable))),
       per_million_(per_million_of(options_)),
       memory_(options_.memory_every) {
   if (link_) link_->send(worker_link::Ready{.min_world = options_.min_world});
@@ -234,6 +237,7 @@ void JobInside::settle_state() {
   standing_.met = round();
   first_of_round_ = settled.committed;
   note_committed();
+  capture_lost_work();
 }
 
 // 0 for the defaults.

@@ -176,13 +176,37 @@ std::uint64_t KeptState::signature(std::int64_t check_every) const {
   return hash;
 }
 
-std::uint64_t KeptState::send(ProcessGroup& group) const {
-  std::vector<std::string> saved(items_.size());
-  std::vector<std::uint64_t> sizes(items_.size());
+KeptState::Snapshot KeptState::snapshot() const {
+  Snapshot result{.saved = std::vector<std::string>(items_.size()), .sizes = {}};
   for (std::size_t i = 0; i < items_.size(); ++i) {
-    if (items_[i].save) saved[i] = items_[i].save();
-    sizes[i] = items_[i].save ? saved[i].size() : items_[i].array.bytes();
+    if (items_[i].save) result.saved[i] = items_[i].save();
+    result.sizes.push_back(items_[i].save ? result.saved[i].size() : items_[i].array.bytes());
   }
+  return result;
+}
+
+void KeptState::write(ProcessGroup& group, const Snapshot& snapshot, std::size_t piece_bytes,
+                      const std::function<void(std::string_view)>& piece) const {
+  std::string here;  // Of an array, which may be in a GPU's memory.
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    for (std::uint64_t at = 0; at < snapshot.sizes[i]; at += piece_bytes) {
+      const auto from = static_cast<std::size_t>(at);
+      const auto bytes =
+          static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, snapshot.sizes[i] - at));
+      if (items_[i].save) {
+        piece(std::string_view(snapshot.saved[i]).substr(from, bytes));
+        continue;
+      }
+      here.resize(bytes);
+      group.copy(here.data(), static_cast<std::byte*>(items_[i].array.data) + from, bytes);
+      piece(here);
+    }
+  }
+}
+
+std::uint64_t KeptState::send(ProcessGroup& group) const {
+  Snapshot snapshot_of_all = snapshot();
+  auto& [saved, sizes] = snapshot_of_all;
   share_sizes(group, sizes, group.rank());
   const std::uint64_t total = total_of(sizes);
   Piece piece(total);

@@ -51,6 +51,17 @@ class KeptState {
   // Of all arrays.
   std::uint64_t hash(ProcessGroup& group) const;
 
+  // What the functions return now, and the bytes of each item.
+  struct Snapshot {
+    std::vector<std::string> saved;
+    std::vector<std::uint64_t> sizes;
+  };
+  Snapshot snapshot() const;
+  // Passes on the bytes of all items, in their order, each in pieces.
+  void write(ProcessGroup& group, const Snapshot& snapshot, std::size_t piece_bytes,
+             const std::function<void(std::string_view)>& piece) const;
+  const std::vector<Item>& items() const { return items_; }
+
   // The source's part of a transfer to all other ranks of the group; returns the bytes sent.
   std::uint64_t send(ProcessGroup& group) const;
   // The other ranks' part. Ranks that do not lack the state take part, as a broadcast includes all

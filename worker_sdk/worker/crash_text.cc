@@ -87,12 +87,17 @@ void CrashText::flush() {
 }
 
 std::string describe_current_exception() {
+  const std::string text = text_of_current_exception();
+  return text.empty() ? "" : "uncaught " + text;
+}
+
+std::string text_of_current_exception() {
   const std::type_info* type = abi::__cxa_current_exception_type();
   if (!type) return "";
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(
       abi::__cxa_demangle(type->name(), nullptr, nullptr, &status), &std::free);
-  std::string text = std::string("uncaught ") + (status == 0 ? name.get() : type->name());
+  std::string text = status == 0 ? name.get() : type->name();
   try {
     std::rethrow_exception(std::current_exception());
   } catch (const std::exception& exception) {

@@ -40,5 +40,6 @@ class CrashText {
 
 // "uncaught std::runtime_error: loss is NaN"; empty without an exception.
 std::string describe_current_exception();
+std::string text_of_current_exception();  // Without the first word.
 
 }  // namespace ddprun::worker_sdk

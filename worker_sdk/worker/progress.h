@@ -58,6 +58,11 @@ class Progress {
   // See LossListener; null if there is no page.
   std::shared_ptr<void> listen(LossListener::Listener listener);
 
+  // How many bundles an operator has requested of this process.
+  std::uint64_t requested_bundles() const noexcept {
+    return mapped_ ? mapped_->bundles.load(std::memory_order_relaxed) : 0;
+  }
+
   // Counts of a sync timer of this process since the last call, for the daemon's metrics.
   void count(const WorkerCounts& more);
 

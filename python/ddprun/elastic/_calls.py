@@ -60,7 +60,15 @@ class Calls:
         def take(state: int | None, size: int) -> None:
             load(ctypes.string_at(state, size) if state else b"")
 
+        def save_apart(state: Any, size: Any) -> int:
+            # For a bundle of a step whose body has just raised, which is what counts.
+            before = self._raised, self._status
+            status = self.guard(put, state, size)
+            if isinstance(before[0], Exception):
+                self._raised, self._status = before
+            return status
+
         return Functions(
-            save=lambda state, size: self.guard(put, state, size),
+            save=save_apart,
             load=lambda state, size: self.guard(take, state, size),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import warnings
 from typing import Any, Callable, NamedTuple
 
@@ -121,7 +122,8 @@ class Job(Handle):
         init_timeout: float | None = None,
         op_timeout: float | None = None,
     ) -> None:
-        self._may_change = bool(os.environ.get("DDPRUN_WORKER_LINK"))
+        self._is_replay = bool(os.environ.get("DDPRUN_REPLAY"))  # See docs/replay.md.
+        self._may_change = self._is_replay or bool(os.environ.get("DDPRUN_WORKER_LINK"))
         group = InitOptions(
             ctypes.sizeof(InitOptions),
             None,
@@ -227,8 +229,12 @@ class Job(Handle):
             try:
                 body(step)
             except BaseException as error:
+                step._capture_failure(error)
                 self._end(step, error)
                 raise
+            finally:
+                if self._is_replay:  # The library may end the process.
+                    sys.stdout.flush()
             self._end(step, None)
 
         limit = count(steps, "steps")

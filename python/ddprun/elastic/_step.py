@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Union
 
 from .._arguments import number as a_number
-from .._arguments import seed, text_or_none, whole
+from .._arguments import seed, text, text_or_none, whole
 from .._c_api import SumResult
-from .._errors import BadArgument
+from .._errors import BadArgument, Error
 from .._group import ProcessGroup
 from .._library import library
 from ._batches import GlobalBatches, Shard
 from ._errors import MembershipChanged, check
 from ._group import StepGroup
 from ._sums import GradientSums, Sum, sum_of
+
+_WHY_MAX = 4000
 
 # Commits the step of a handle: calls the function, if there is one, with the step's group.
 Commit = Callable[[int, Union[Callable[[], Any], None], StepGroup], None]
@@ -102,6 +107,29 @@ class Step:
             self._live(), a_number(number, "number"), seed(hash_of_result, "the hash")
         )
         check(status, "Step.audit", self.rank, self._group)
+
+    def capture(self, number: int, why: str, hash_of_result: int = 0) -> None:
+        """Write a bundle of this step for ``ddprun replay``, if there is a folder for bundles.
+
+        For a program that has found something, such as a loss that is too large, in the shard of
+        this number; -1: the shard in progress. The replay compares `why`, a text for people, and
+        the hash, that of :meth:`audit`, if it is not 0. One bundle per step, and none if the step
+        before has one. It is written before the step is reduced or committed, or as the body ends.
+        Exceptions of the body, and gradients that are not finite, are captured by themselves.
+        """
+        status = library().ddprun_step_capture(
+            self._live(),
+            whole(number, "number", -1, 2**31 - 1),
+            text(why, "why"),
+            seed(hash_of_result, "the hash"),
+        )
+        check(status, "Step.capture", self.rank, self._group)
+
+    def _capture_failure(self, error: BaseException) -> None:
+        """Capture an exception of the program that is about to leave the body."""
+        if isinstance(error, Exception) and not isinstance(error, Error):
+            with contextlib.suppress(Exception):  # `error` is what counts.
+                self.capture(-1, _text_of(error))
 
     def begin_shard(self, number: int, content: str = "") -> bool:
         """Report that this rank computes a shard whose samples come from elsewhere.
@@ -221,6 +249,14 @@ class Step:
         """Whether the body has caught MembershipChanged, and `error` is not because of it."""
         lost = self._group._lost
         return lost is not None and not self._is_committed and not _descends_from(error, lost)
+
+
+def _text_of(error: BaseException) -> str:
+    """Return "ValueError: bad sample 41 (train.py:23)": the same in a run and in its replay."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    words = f"{type(error).__name__}: {error}"[:_WHY_MAX].replace("\0", "?").replace("\n", " ")
+    return words.encode("utf-8", "replace").decode() + place
 
 
 def _descends_from(error: BaseException | None, lost: MembershipChanged) -> bool:

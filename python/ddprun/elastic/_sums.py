@@ -135,6 +135,11 @@ class GradientSums(Handle):
         del held
         return found.value
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all that :meth:`add` was given in this step is finite; True if not `exact`."""
+        return bool(self._ask("sums_is_finite"))
+
     def commit(self) -> None:
         """Keep the units of :meth:`reduce`: for every committed step, and only then."""
         self._call("sums_commit", operation="GradientSums.commit")

@@ -128,6 +128,7 @@ static int32_t ends_with_sums(ddprun_step* step, struct training* t) {
     ones = 1;
     CHECK(ddprun_sums_begin(sums) == DDPRUN_OK);
     CHECK(ddprun_sums_hash(sums, (const float* const*)all, &hash) == DDPRUN_OK && hash != 0);
+    CHECK(ddprun_sums_is_finite(sums) == 1);
     CHECK(ddprun_sums_add(sums, (const float* const*)all) == DDPRUN_OK);
     CHECK(ddprun_step_reduce(step, NULL, all, 1, 0, &found) == DDPRUN_BAD_ARGUMENT);
     status = ddprun_step_reduce(step, sums, all, 1, 3, &found);
@@ -169,6 +170,8 @@ static int32_t body(ddprun_step* step, void* user) {
   const int32_t* audits = NULL;
   size_t audited = 0;
   CHECK(ddprun_step_audits(step, NULL, &audited) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_step_capture(step, -1, NULL, 0) == DDPRUN_BAD_ARGUMENT);
+  CHECK(ddprun_step_capture(step, 0, "no folder for bundles", 0) == DDPRUN_OK);
   CHECK(ddprun_step_audits(step, &audits, &audited) == DDPRUN_OK);
   for (size_t i = 0; i < audited; ++i) CHECK(ddprun_step_audit(step, audits[i], 42) == DDPRUN_OK);
   group = ddprun_step_group(step);

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
 #include <map>
 #include <numeric>
@@ -107,6 +108,14 @@ std::uint64_t hash_of(const ElasticState& state, const std::vector<ddprun::Sampl
   return ddprun::checksum(part.data(), part.size() * sizeof(part[0]));
 }
 
+// "3/7 4be2..." for each shard, in the file HASHES.
+void note_hash(std::int64_t step, int shard, std::uint64_t hash) {
+  static std::ofstream file(variable("HASHES"));
+  if (!file.is_open()) return;
+  file << step << "/" << shard << " " << std::hex << std::setw(16) << std::setfill('0') << hash
+       << std::dec << std::endl;
+}
+
 // SLOW is the local rank that takes long for each shard. When it has given shards to others, it
 // must not get them back because a round has ended.
 void be_slow(const Step& step, std::size_t shards) {
@@ -139,6 +148,7 @@ void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batc
     if (!samples.empty()) end_of_poison(step.number(), shard);
     add_shard(part, state, samples);
     if (step.is_audited(shard)) step.audit(shard, hash_of(state, samples));
+    note_hash(step.number(), shard, hash_of(state, samples));
   }
   for (const int shard : step.audits()) {
     step.audit(shard, hash_of(state, step.samples(batches, shard)));

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "common/bundle.h"
+#include "ddprun/atomic_file.h"
 #include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/job.h"
 #include "tests/support/ranks.h"
@@ -160,6 +162,28 @@ TEST_CASE("Audit: of two hosts both are named; the run ends only if they differ 
     CHECK(error->where().peer == -1);
     CHECK_THAT(error->what(),
                Contains("rank 0 on a") && Contains("rank 1 on b") && Contains("no third host"));
+  }
+}
+
+TEST_CASE("Audit: a rank that is right leaves a bundle with the hash that is right") {
+  const test::TemporaryDirectory directory;
+  for (const int wrong : {0, 3}) {
+    const std::string folder = directory / std::to_string(wrong);
+    ::setenv(kBundlesVariable, folder.c_str(), 1);
+    std::string printed;
+    Found found;
+    printed = test::stderr_of([&] { found = audited({.wrong = wrong}); });
+    ::unsetenv(kBundlesVariable);
+    const std::string file = read_file(folder + "/none-step-3.bundle").value();
+    const Bundle bundle = decode_start(file, file.size()).value().bundle;
+    CHECK(bundle.cause == Bundle::Cause::kRequest);
+    CHECK(bundle.work.starts_with("step 3, shard "));
+    CHECK_FALSE(bundle.who.starts_with("rank " + std::to_string(wrong)));
+    REQUIRE(found.errors.front());
+    const std::string text = found.errors.front()->what();  // Both that are right have it.
+    const std::size_t first = text.find(bundle.hash);
+    REQUIRE(first != std::string::npos);
+    CHECK(text.find(bundle.hash, first + 1) != std::string::npos);
   }
 }
 

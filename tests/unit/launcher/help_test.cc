@@ -91,7 +91,7 @@ TEST_CASE("Help: every example is a command line that ddprun takes", "[help]") {
     INFO(command);
     CHECK(parse_line(command).has_value());
   }
-  CHECK(examples == 8);
+  CHECK(examples == 9);
 }
 
 TEST_CASE("Help: names of flags in their three spellings", "[help]") {

@@ -15,6 +15,7 @@ from .. import GlobalBatches, GradientSums, Job, Shard, Step, stream_seed
 from ._buffers import ShardBuffers
 from ._seeds import seed_all
 
+_NOT_FINITE = "the gradient is not finite"
 _OUTSIDE = 1 << 63  # Makes it another seed.
 
 
@@ -165,6 +166,8 @@ class Gradients:
             for shard in step.shards(self.batches):
                 found = self._compute(step, shard, loss, samples)
                 self._sums.add(found)
+                if not self._sums.is_finite:
+                    step.capture(shard.number, _NOT_FINITE, self._sums.hash(found))
             for shard in step.audits(self.batches):
                 self._compute(step, shard, loss, samples)
         finally:

@@ -94,6 +94,8 @@ ddprun_status ddprun_sums_reduce(ddprun_sums* sums, ddprun_group* group, float* 
 ddprun_status ddprun_sums_commit(ddprun_sums* sums);
 /* GradientSums::hash: of what ddprun_sums_add() would add. */
 ddprun_status ddprun_sums_hash(ddprun_sums* sums, const float* const* gradients, uint64_t* hash);
+/* 1 or 0: GradientSums::is_finite. */
+int ddprun_sums_is_finite(const ddprun_sums* sums);
 /* Bytes for a checkpoint, valid until the next call with these sums. */
 ddprun_status ddprun_sums_state(ddprun_sums* sums, const void** state, size_t* bytes);
 ddprun_status ddprun_sums_restore(ddprun_sums* sums, const void* state, size_t bytes);
@@ -220,6 +222,10 @@ ddprun_status ddprun_step_audits(ddprun_step* step, const int32_t** shards, size
 int ddprun_step_is_audited(const ddprun_step* step, int shard);
 /* `hash`: of what this rank has computed for the shard, such as that of ddprun_sums_hash(). */
 ddprun_status ddprun_step_audit(ddprun_step* step, int shard, uint64_t hash);
+/* Step::capture: a bundle for `ddprun replay` of this step and shard, -1: the one in progress,
+   before the step is reduced or the body returns. `hash`: as of ddprun_step_audit(), or 0. For a
+   body that is about to return a failure of its own, with the failure's text. */
+ddprun_status ddprun_step_capture(ddprun_step* step, int shard, const char* why, uint64_t hash);
 /* Ends the step: calls apply(user), which changes the kept state; `apply` may be NULL. Within
    apply(), this and calls of any group return DDPRUN_BAD_ARGUMENT. */
 ddprun_status ddprun_step_commit(ddprun_step* step, ddprun_apply apply, void* user);

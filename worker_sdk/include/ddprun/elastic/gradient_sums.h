@@ -99,6 +99,9 @@ class GradientSums {
   /// A hash of what add() would add of these gradients: equal on ranks that have computed the same,
   /// with the same committed steps. Call it between begin() and reduce().
   std::uint64_t hash(std::span<const std::span<const float>> gradients) const;
+  /// Between begin() and reduce(): whether all that add() was given so far is finite. Without a
+  /// pass of its own: `exact` sums find it as they add, others do not, and return true.
+  bool is_finite() const;
   /// Ends the step: sums over all ranks of `group`, that of use(); the same result on every rank.
   /// `gradients`, an array for each tensor, may be those of the last add(); an empty array is
   /// skipped. Without any array the sums stay in their memory, see sum(). Collective. Throws

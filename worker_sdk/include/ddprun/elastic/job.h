@@ -146,6 +146,16 @@ class Step {
   /// GradientSums::hash(): equal on all ranks that compute it. Has no effect for other shards.
   void audit(int shard, std::uint64_t hash);
 
+  /// Writes a bundle for `ddprun replay`, if there is a folder for bundles (--bundle-folder of
+  /// ddprun, DDPRUN_BUNDLES): the kept state, this step, and `shard`, in which the program found
+  /// something, such as a loss that is too large; -1: the shard in progress. `why`: for people. The
+  /// replay compares it, and `hash`, that of audit(), if it is not 0. One bundle per step; none if
+  /// the step before has one, as what follows from a fault is not its cause. It is written before
+  /// the step is reduced or committed, or as the body ends; kept state must not change until then.
+  /// ElasticGradients captures a shard whose gradient is not finite; an exception of the body is
+  /// captured anyway.
+  void capture(int shard, std::string_view why, std::uint64_t hash = 0);
+
   /// Ends the step: calls `apply`, which changes the kept state and communicates with nobody. All
   /// ranks call it once, after the operations that combine their results. Throws
   /// `membership_changed`, without calling `apply`, if an operation of this step has failed. Within

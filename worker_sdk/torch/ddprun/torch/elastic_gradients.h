@@ -212,6 +212,9 @@ class ElasticGradients {
       const Taken taken = take_shard(loss(samples), static_cast<double>(samples.size()) / all);
       if (step.is_audited(shard)) step.audit(shard, sums_.hash(taken.views));
       if (is_mine) sums_.add(taken.views);
+      if (is_mine && !sums_.is_finite()) {
+        step.capture(shard, "the gradient is not finite", sums_.hash(taken.views));
+      }
     };
     for (const int shard : step.shards(batches_)) compute(shard, true);
     for (const int shard : step.audits()) compute(shard, false);

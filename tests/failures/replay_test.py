@@ -1,0 +1,156 @@
+"""Bundles of steps that fail, and `ddprun replay` of them. The worker is tests/process/worker_sdk/elastic_worker.cc: 8 steps of 12
+shards, each with two samples, of which POISON ends the process."""
+
+import glob
+import os
+import signal
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import ddprun_case
+from ddprun_case import BIN, DDPRUN, DdprunCase, SKIPPED, wait_until
+
+WORKER = os.path.join(os.path.dirname(BIN), "tests", "elastic_worker")
+PIECE = r"step 3, shard 7: samples \d+, \d+"
+
+
+class Replay(DdprunCase):
+    def variables(self, poison):
+        return {"POISON": poison, "STEPS": "8", "LIVES": "0", "LIFE": "0", "RESULT": self.path("result")}
+
+    def launch(self, poison, *argv, env=None, code=None):
+        job = self.start("--rdzv-id", "job7", "--nproc-per-node", "4", "--max-restarts", "9", "--bundle-folder", self.path("bundles"), *argv, WORKER,
+                         env={**self.variables(poison), **(env or {})})
+        if code is not None:
+            self.finish(job, code)
+        return job
+
+    def bundles(self):
+        return sorted(glob.glob(self.path("bundles/*.bundle")))
+
+    def replay(self, *argv, code, env=None):
+        job = self.start_program([DDPRUN, "replay", *argv], env={**self.variables(""), **(env or {})})
+        self.assertEqual(job.wait(), code, job.text())
+        return job.text()
+
+    def test_an_exception_is_thrown_again(self):
+        job = self.launch("3/7 throw", code=1)
+        [bundle] = self.bundles()
+        self.assertRegex(job.err(), rf"ddprun: rank 2 on \S+: {PIECE}: std::runtime_error: this sample is poison; "
+                                    rf"compute it again with: ddprun replay {bundle}")
+        text = self.replay(bundle, code=1, env=self.variables("3/7 throw"))
+        self.assertRegex(text, rf"ddprun: replay of {PIECE}: std::runtime_error: this sample is poison, the same as in the run, "
+                               r"on rank [12] on \S+")
+        self.assertFalse(os.path.exists(self.path("result")))
+        # The sample is repaired; the state is far below a mebibyte.
+        text = self.replay(bundle, code=1)
+        self.assertRegex(text, r"no failure \(hash \w{16}\); in the run, on rank \d on \S+: std::runtime_error: this sample is "
+                               r"poison\. The shard alone does not fail here")
+        self.assertLess(os.path.getsize(bundle), (100 + 96 + 1 + 3) * 8 + (1 << 20))
+
+    def test_a_crash_is_captured_by_a_rank_that_goes_on(self):
+        job = self.launch("3/7 crash", "--local-nodes", "2", "--nproc-per-node", "2", code=134)
+        [bundle] = self.bundles()
+        self.assertRegex(job.text(), rf"ddprun: rank 2 on \S+: {PIECE}: was killed by signal 6 \(SIGABRT\); compute it again")
+        text = self.replay(bundle, code=134, env=self.variables("3/7 crash"))
+        self.assertRegex(text, rf"ddprun: replay of {PIECE}: was killed by signal 6 \(SIGABRT\), the same as in the run, on rank 2")
+        text = self.replay(bundle, code=1)
+        self.assertRegex(text, r"no failure \(hash \w{16}\); in the run, on rank 2 on \S+: was killed by signal 6 \(SIGABRT\)\.")
+
+    def test_the_state_is_that_of_the_last_committed_step(self):
+        """The hash of a shard is that of a run in which nothing happens, of which it is audited."""
+        self.launch("3/7 throw", code=1)
+        [bundle] = self.bundles()
+        hashes = {}
+        for shard in (7, 2):
+            text = self.replay(bundle, "--shard", str(shard), code=0 if shard == 2 else 1)
+            hashes[shard] = text.split("(hash ")[1][:16]
+        self.assertNotEqual(hashes[7], hashes[2])
+        again = self.replay(bundle, "--shard", "2", code=0)
+        self.assertIn(f"no failure (hash {hashes[2]}); the bundle has no hash to compare with", again)
+        quiet = self.start("--nproc-per-node", "1", WORKER, env={**self.variables(""), "HASHES": self.path("hashes")})
+        self.finish(quiet)
+        with open(self.path("hashes"), encoding="ascii") as file:
+            lines = file.read().splitlines()
+        for shard, found in hashes.items():
+            self.assertIn(f"3/{shard} {found}", lines)
+
+    def test_a_writer_that_is_killed_leaves_a_whole_bundle_or_none(self):
+        for _ in range(2):  # Without an older one, then with one.
+            before = self.bundles()
+            job = self.launch("3/7 throw", "--max-restarts", "0", env={"DIE": "bundle:2"})
+            job.wait()
+            self.assertIn("SIGKILL", job.text())
+            self.assertEqual(self.bundles(), before, job.text())
+            self.assertEqual(len(glob.glob(self.path("bundles/*.tmp"))), 1)
+            for bundle in before:
+                self.replay(bundle, code=1)
+            self.launch("3/7 throw", code=1)
+            self.assertEqual(glob.glob(self.path("bundles/*.tmp")), [])
+            [bundle] = self.bundles()
+            self.replay(bundle, code=1)
+
+    def test_an_operator_requests_a_bundle_of_the_next_step(self):
+        job = self.launch("", env={"STEPS": "1000000"})
+        ctl = os.path.join(BIN, "ddprunctl")
+
+        def asked(code):
+            answer = self.start_program([ctl, "capture", "job7"])
+            return answer.text() if answer.wait() == code else ""
+        wait_until(lambda: "writes a bundle when it begins its next step" in asked(0), "no rank can be captured")
+        [bundle] = wait_until(self.bundles, "there is no bundle")
+        text = self.replay(bundle, code=0, env={"STEPS": "1000000"})
+        self.assertRegex(text, r"replay of step \d+: no failure; the bundle has no hash to compare with \(requested by ddprunctl")
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assertIn("is over: only a run in progress has a next step", asked(1))
+        other = self.start("--rdzv-id", "job7", "--nproc-per-node", "1", "--max-restarts", "1", WORKER,
+                           env={**self.variables(""), "STEPS": "1000000"})
+        wait_until(lambda: "it was started without --bundle-folder" in asked(1), "nothing is said")
+        other.signal(signal.SIGTERM)
+        other.wait()
+
+    def test_without_a_folder_nothing_is_written(self):
+        job = self.start("--nproc-per-node", "2", "--max-restarts", "1", WORKER, env=self.variables("3/7 throw"))
+        self.finish(job, 1)
+        self.assertNotIn("ddprun replay", job.err())
+
+    def test_what_is_no_bundle_is_refused(self):
+        self.launch("3/7 throw", code=1)
+        [bundle] = self.bundles()
+        with open(bundle, "rb") as file:
+            good = file.read()
+        damaged = self.path("damaged.bundle")
+        for bad, why in ((good[:-20], "it is cut off in"), (good + b"x", "it has another size"), (b"", "it is no bundle"),
+                         (good[:8] + b"\xff" * 8 + good[16:], "longer than 1 MiB"),
+                         (good[:8] + good[8:16] + b"[" + good[17:], "a JSON object")):
+            with open(damaged, "wb") as file:
+                file.write(bad)
+            job = self.start_program([DDPRUN, "replay", damaged])
+            self.assertNotEqual(job.wait(), 0)
+            self.assertIn(why, job.text())
+        with open(damaged, "wb") as file:
+            file.write(good[:-9] + bytes([good[-9] ^ 1]) + good[-8:])
+        self.assertIn("it is damaged: its checksum is wrong", self.replay(damaged, code=1))
+        self.assertIn("opening the bundle /nowhere", self.replay("/nowhere", code=1))
+        text = self.replay(bundle, code=1, env={"WEIGHTS": "99"})
+        self.assertIn('the program keeps "weights" of 792 bytes where the bundle has "weights" of 800 bytes', text)
+        self.assertIn("there is no shard 12 of step 3, which has 12 shards", self.replay(bundle, "--shard", "12", code=1))
+
+    def test_the_program_may_be_another_and_a_debugger_around_it(self):
+        self.launch("3/7 throw", code=1)
+        [bundle] = self.bundles()
+        shown = self.replay(bundle, "--show", code=0)
+        self.assertRegex(shown, rf"(?m)^work +{PIECE}$")
+        self.assertRegex(shown, r"(?m)^kept +weights, 800 bytes$")
+        text = self.replay(bundle, "--with", "env POISON=3/7~throw", "--", WORKER, code=1)
+        self.assertIn("no failure", text)
+        self.assertIn("--pdb is for Python", self.replay(bundle, "--pdb", code=2))
+        self.assertIn("--pdb excludes --with", self.replay(bundle, "--pdb", "--with", "gdb", code=2))
+
+
+if __name__ == "__main__":
+    if not os.path.exists(WORKER):
+        print(f"skipped: no {WORKER}")
+        sys.exit(SKIPPED)
+    ddprun_case.main()

@@ -1,0 +1,261 @@
+// Writes bundles (common/bundle.h): of a step in which something has failed, with the state that
+// the job keeps since the last committed step. A rank that fails by an exception writes it itself;
+// of one whose process has crashed, the lowest rank of the next round does, before it goes on.
+
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <utility>
+
+#include "common/checksum.h"
+#include "common/release.h"
+#include "common/system/variable.h"
+#include "worker_sdk/base/folder.h"
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/job/job_inside.h"
+#include "worker_sdk/job/shard_block.h"
+#include "worker_sdk/worker/crash_text.h"
+
+namespace ddprun::elastic {
+
+using worker_sdk::GroupInside;
+
+namespace {
+
+constexpr std::size_t kBundlesKept = 8;  // Of a run in one folder, the newest.
+constexpr std::size_t kValueMax = 4096;
+
+// What results may depend on. Not which GPUs: another machine has others.
+bool matters(std::string_view name) {
+  constexpr std::string_view kPrefixes[] = {"OMP_",  "MKL_",    "OPENBLAS_", "KMP_",       "GOMP_",
+                                            "ATEN_", "TORCH_",  "PYTORCH_",  "CUBLAS",     "CUDNN_",
+                                            "DNNL_", "ONEDNN_", "PYTHON",    "NVIDIA_TF32"};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+std::vector<std::string> environment_that_matters() {
+  std::vector<std::string> result;
+  for (const auto& [name, value] : GroupInside::process_variables()) {
+    if (matters(name) && value.size() <= kValueMax) result.push_back(name + "=" + value);
+  }
+  return result;
+}
+
+std::vector<std::string> own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+std::string own_folder() {
+  char path[4096];
+  return ::getcwd(path, sizeof path) ? path : "";
+}
+
+std::string own_system() {
+  utsname names{};
+  if (::uname(&names) != 0) return "";
+  return std::string(names.sysname) + " " + names.release + " " + names.machine;
+}
+
+// "run7-step-": how the names of the run's bundles begin.
+std::string prefix_of(std::string run_id) {
+  for (char& letter : run_id) {
+    const bool is_plain = std::isalnum(static_cast<unsigned char>(letter)) || letter == '-' ||
+                          letter == '_' || letter == '.';
+    if (!is_plain) letter = '_';
+  }
+  return run_id + "-step-";
+}
+
+// 0: there is none.
+std::time_t written_at(const std::string& path) {
+  struct stat found {};
+  return ::stat(path.c_str(), &found) == 0 ? found.st_mtime : 0;
+}
+
+void remove_old_bundles(const std::string& folder, const std::string& prefix) {
+  std::vector<std::pair<std::time_t, std::string>> found;
+  for (const std::string& name : worker_sdk::names_in(folder).names) {
+    if (!name.starts_with(prefix)) continue;
+    // A run has one writer at a time: the others wait for it, so that this one was killed.
+    if (name.ends_with(".bundle.tmp")) ::unlink((folder + "/" + name).c_str());
+    if (!name.ends_with(".bundle")) continue;
+    found.emplace_back(written_at(folder + "/" + name), folder + "/" + name);
+  }
+  std::sort(found.rbegin(), found.rend());
+  for (std::size_t i = kBundlesKept; i < found.size(); ++i) ::unlink(found[i].second.c_str());
+}
+
+}  // namespace
+
+void JobInside::capture(Step::State& step, int shard, std::string_view why, std::uint64_t hash) {
+  if ((bundles_.empty() && !replay_) || step.captured || step.is_committed) return;
+  const bool is_of_work = has_shard_ && (shard < 0 || shard == shard_);
+  Bundle bundle{.why = std::string(why), .step = step.number};
+  bundle.shard = shard < 0 && has_shard_ ? shard_ : shard;
+  bundle.work = is_of_work         ? work_
+                : bundle.shard < 0 ? "step " + std::to_string(step.number)
+                                   : piece_of(step.number, bundle.shard);
+  if (hash != 0) bundle.hash = hash_text(hash);
+  step.captured = std::move(bundle);
+}
+
+// An exception of the program, not one that the end of the round has caused. By then the body has
+// left, so that what it has changed in kept memory, such as a module's buffers, is back.
+void JobInside::capture_exception(Step::State& step) {
+  if (replay_) return;
+  try {
+    throw;
+  } catch (const Error&) {  // Of the job itself; it names what is wrong.
+  } catch (const std::exception&) {
+    capture(step, -1, worker_sdk::text_of_current_exception(), 0);
+  } catch (...) {
+  }
+  write_captured(step);
+}
+
+void JobInside::write_captured(Step::State& step) {
+  if (!step.captured || step.is_bundled || replay_ || bundles_.empty()) return;
+  const bool is_the_steps =
+      standing_.condition == Condition::kWhole && step.number == committed() && !step.is_committed;
+  if (!is_the_steps || has_lost_round() || is_over() || runs_again_) return;
+  step.is_bundled = true;
+  // What ends the body is written though the step before has a bundle.
+  if (!claim_bundle(std::current_exception() != nullptr)) return;
+  Bundle bundle = bundle_of(&step);
+  bundle.why = step.captured->why, bundle.work = step.captured->work;
+  bundle.shard = step.captured->shard, bundle.hash = step.captured->hash;
+  write_bundle(std::move(bundle));
+}
+
+// Of all ranks, the first that finds something in a step.
+bool JobInside::claim_bundle(bool may_continue) {
+  const auto key = [](std::int64_t step) {
+    return "ddprun/bundle of step " + std::to_string(step);
+  };
+  try {
+    Store& store = group_->store();
+    const bool is_first = store.add(key(committed()), 1) == 1;
+    if (!is_first || may_continue || committed() == 0) return is_first;
+    (void)store.erase(key(committed() - 2));
+    return !store.check({key(committed() - 1)});
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// A process has ended while it computed a shard, which ended the round before this one. The others
+// wait: one of them computes that shard next, and may end the run by it.
+void JobInside::capture_lost_work() {
+  if (!seat_) return;
+  const LostWork& lost = seat_->place.lost_work;
+  std::int64_t step = -1;
+  int shard = -1;
+  if (std::sscanf(lost.work.c_str(), "step %" SCNd64 ", shard %d", &step, &shard) != 2) return;
+  if (step != committed() || shard < 0) return;  // No rank has the state from which it began.
+  if (group_->rank() == 0 && !bundles_.empty()) write_lost_work(lost, shard);
+  if (group_->world_size() > 1) group_->barrier();
+}
+
+void JobInside::write_lost_work(const LostWork& lost, int shard) {
+  Bundle bundle = bundle_of(nullptr);
+  const std::string path = bundles_ + "/" + prefix_of(bundle.run_id) + std::to_string(committed());
+  const auto age = std::chrono::duration_cast<std::chrono::seconds>(worker_sdk::process_age());
+  // An exception has ended the process, which has written the bundle itself.
+  if (written_at(path + ".bundle") >= std::time(nullptr) - age.count()) return;
+  bundle.cause = Bundle::Cause::kCrash;
+  bundle.why = lost.how, bundle.who = lost.who, bundle.work = lost.work;
+  bundle.shard = shard;
+  write_bundle(std::move(bundle));
+}
+
+// By `ddprunctl capture`. The others wait for this rank meanwhile.
+void JobInside::capture_on_request() {
+  const std::uint64_t requested = GroupInside::progress(*group_)->requested_bundles();
+  if (std::exchange(requested_bundles_, requested) >= requested || bundles_.empty()) return;
+  Bundle bundle = bundle_of(nullptr);
+  bundle.cause = Bundle::Cause::kRequest;
+  bundle.why = "requested by ddprunctl capture";
+  bundle.work = "step " + std::to_string(committed());
+  write_bundle(std::move(bundle));
+}
+
+// Of a shard of which an audit has found two results: `hash` is the right one, or the owner's.
+void JobInside::capture_audited(const Step::State& step, const Dispute& dispute, std::uint64_t hash,
+                                const std::string& why) {
+  if (bundles_.empty() || !claim_bundle(true)) return;
+  Bundle bundle = bundle_of(&step);
+  bundle.cause = Bundle::Cause::kRequest;
+  bundle.why = "audit: " + why;
+  bundle.work = piece_of(step.number, dispute.shard);
+  bundle.shard = dispute.shard, bundle.hash = hash_text(hash);
+  write_bundle(std::move(bundle));
+}
+
+Bundle JobInside::bundle_of(const Step::State* step) const {
+  Bundle bundle{.step = committed()};
+  bundle.who = name_of(group_->rank());
+  bundle.world_size = group_->world_size();
+  bundle.shards = step ? step->shards : 0;
+  bundle.skip = seat_ ? seat_->place.skip : "";
+  bundle.run_id = group_->identity().run_id;
+  bundle.release = release();
+  bundle.system = own_system();
+  bundle.command = own_command();
+  bundle.folder = own_folder();
+  bundle.environment = environment_that_matters();
+  return bundle;
+}
+
+// A failure is a warning: the run has another problem already.
+void JobInside::write_bundle(Bundle bundle) {
+  const std::string prefix = prefix_of(bundle.run_id);
+  const std::string path = bundles_ + "/" + prefix + std::to_string(bundle.step) + ".bundle";
+  const auto warn = [&](const std::string& why) {
+    std::fprintf(stderr, "ddprun: warning: no bundle of %s: %s\n", bundle.work.c_str(),
+                 why.c_str());
+  };
+  try {
+    if (const int error = worker_sdk::make_folders(bundles_); error != 0) {
+      return warn("cannot make " + bundles_ + ": " + std::strerror(error));
+    }
+    const KeptState::Snapshot snapshot = kept_.snapshot();
+    for (std::size_t i = 0; i < snapshot.sizes.size(); ++i) {
+      bundle.items.push_back({.name = kept_.items()[i].name, .bytes = snapshot.sizes[i]});
+    }
+    const auto start = encode_start(bundle);
+    if (!start) return warn(start.error().context);
+    worker_sdk::replace_file_by_parts(path, [&](const worker_sdk::WritePart& write) {
+      std::uint64_t sum = 0;
+      const auto add = [&](std::string_view part) {
+        sum = checksum(part.data(), part.size(), sum);
+        write(part);
+        pass("bundle");
+      };
+      add(*start);
+      kept_.write(*group_, snapshot, kBundlePieceBytes, add);
+      write({reinterpret_cast<const char*>(&sum), sizeof sum});
+    });
+    remove_old_bundles(bundles_, prefix);
+  } catch (const std::exception& error) {
+    return warn(error.what());
+  } catch (...) {
+    return warn("a function that was given to keep() has failed");
+  }
+  std::fprintf(stderr, "ddprun: %s: %s: %s; compute it again with: ddprun replay %s\n",
+               bundle.who.c_str(), bundle.work.c_str(), bundle.why.c_str(), path.c_str());
+}
+
+}  // namespace ddprun::elastic

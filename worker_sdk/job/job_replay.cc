@@ -1,0 +1,184 @@
+// A job in replay mode: run() takes the kept state of a bundle, calls the body once, for the
+// bundle's step and shard, prints whether what was found in the run is found here, too, and ends
+// the process, as what follows run() in a program is for a job that has trained. An exception
+// passes through run() instead, so that a debugger sees it.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "common/checksum.h"
+#include "common/exit_status.h"
+#include "common/system/variable.h"
+#include "worker_sdk/group/group_inside.h"
+#include "worker_sdk/job/job_inside.h"
+#include "worker_sdk/job/shard_block.h"
+#include "worker_sdk/worker/crash_text.h"
+
+namespace ddprun::elastic {
+
+using worker_sdk::GroupInside;
+
+namespace {
+
+constexpr const char* kReading = "reading a bundle";
+
+[[noreturn]] void refuse_bundle(const std::string& path, const std::string& why) {
+  throw Error(ErrorKind::corrupt, {.operation = kReading}, path + ": " + why);
+}
+
+// Into memory, of the file's bytes the next ones.
+void read_bytes(std::ifstream& file, const std::string& path, char* to, std::size_t bytes) {
+  if (file.read(to, static_cast<std::streamsize>(bytes))) return;
+  refuse_bundle(path, "it is cut off, or cannot be read");
+}
+
+Bundle read_bundle(const std::string& path, KeptState::Staged& state) {
+  struct stat found {};
+  std::ifstream file(path, std::ios::binary);
+  if (!file || ::stat(path.c_str(), &found) != 0) {
+    throw Error(ErrorKind::system, {.operation = kReading},
+                "cannot open " + path + ": " + std::strerror(errno));
+  }
+  const auto size = static_cast<std::uint64_t>(found.st_size);
+  std::string start(
+      static_cast<std::size_t>(std::min<std::uint64_t>(size, kBundleStartBytes + kBundleHeadMax)),
+      '\0');
+  read_bytes(file, path, start.data(), start.size());
+  auto decoded = decode_start(start, size);
+  if (!decoded) refuse_bundle(path, decoded.error().context);
+  std::uint64_t sum = checksum(start.data(), static_cast<std::size_t>(decoded->items_at));
+  file.seekg(static_cast<std::streamoff>(decoded->items_at));
+  for (const Bundle::Item& item : decoded->bundle.items) {
+    std::vector<std::byte>& bytes = state.emplace_back(static_cast<std::size_t>(item.bytes));
+    for (std::size_t at = 0; at < bytes.size(); at += kBundlePieceBytes) {
+      const std::size_t n = std::min(kBundlePieceBytes, bytes.size() - at);
+      read_bytes(file, path, reinterpret_cast<char*>(bytes.data()) + at, n);
+      sum = checksum(bytes.data() + at, n, sum);
+    }
+  }
+  std::uint64_t expected = 0;
+  read_bytes(file, path, reinterpret_cast<char*>(&expected), sizeof expected);
+  if (sum != expected) refuse_bundle(path, "it is damaged: its checksum is wrong");
+  return std::move(decoded->bundle);
+}
+
+// Of the bundle's step another shard, with which nothing can be compared.
+void choose_shard(Bundle& bundle, const std::string& text) {
+  int shard = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), shard);
+  if (error != std::errc() || end != text.data() + text.size() || shard < 0) {
+    throw Error(ErrorKind::bad_environment, {.operation = kReading},
+                std::string(kReplayShardVariable) + " is \"" + text + "\", not a shard");
+  }
+  if (shard == std::exchange(bundle.shard, shard)) return;
+  bundle.cause = Bundle::Cause::kRequest;
+  bundle.hash.clear();
+  bundle.why = bundle.work + ": " + bundle.why;
+}
+
+}  // namespace
+
+std::unique_ptr<JobInside::Replay> JobInside::replay_of_environment() {
+  const std::string path = environment_variable(kReplayVariable);
+  if (path.empty()) return nullptr;
+  auto replay = std::make_unique<Replay>();
+  replay->bundle = read_bundle(path, replay->state);
+  const std::string shard = environment_variable(kReplayShardVariable);
+  if (!shard.empty()) choose_shard(replay->bundle, shard);
+  return replay;
+}
+
+// Alone, whatever the surroundings say of ranks.
+void JobInside::begin_replay() {
+  InitOptions options = options_.init;
+  options.init_method = "env://";
+  options.rank = options.world_size = -1;
+  group_ = GroupInside::join(worker_sdk::read_environment({}, options), options);
+  rank_ = 0, world_size_ = 1;
+  const std::vector<Bundle::Item>& there = replay_->bundle.items;
+  const auto& here = kept_.items();
+  for (std::size_t i = 0; i < std::max(here.size(), there.size()); ++i) {
+    const bool is_equal = i < here.size() && i < there.size() && here[i].name == there[i].name &&
+                          (here[i].save || here[i].array.bytes() == there[i].bytes);
+    if (is_equal) continue;
+    const auto text = [](bool is_there, const std::string& name, std::uint64_t bytes) {
+      return is_there ? "\"" + name + "\" of " + std::to_string(bytes) + " bytes" : "nothing more";
+    };
+    throw Error(
+        ErrorKind::mismatch, {.rank = 0, .operation = kReading},
+        "the program keeps " +
+            (i < here.size() ? text(true, here[i].name, here[i].array.bytes())
+                             : text(false, "", 0)) +
+            " where the bundle has " +
+            (i < there.size() ? text(true, there[i].name, there[i].bytes) : text(false, "", 0)) +
+            ": start the program that the run had, with its arguments");
+  }
+  settle_state();
+  kept_.put(*group_, replay_->state);
+  replay_->state.clear();
+  is_settled_ = true;
+  standing_.committed = standing_.visited = replay_->bundle.step;
+}
+
+std::ranges::iota_view<int, int> JobInside::shards_of_replay(const Step::State& step,
+                                                             int shards) const {
+  const int only = replay_->bundle.shard;
+  using Numbers = std::ranges::iota_view<int, int>;
+  if (only < 0) return Numbers(0, shards);
+  if (only < shards) return Numbers(only, only + 1);
+  refuse("Step::shards", "there is no shard " + std::to_string(only) + " of step " +
+                             std::to_string(step.number) + ", which has " + std::to_string(shards) +
+                             " shards");
+}
+
+// The body leaves as it does when the ranks change.
+void JobInside::end_replay_here() {
+  replay_->is_over = true;
+  throw Error(ErrorKind::membership_changed, {.rank = 0, .operation = "replaying a step"},
+              "all that is replayed is computed");
+}
+
+void JobInside::replay(const Job::Body& body) {
+  begin_replay();
+  Step::State state{.job = *this, .number = committed()};
+  begun_ = committed();
+  begin_shards();
+  Step step(state);
+  try {
+    body(step);
+  } catch (const std::exception&) {
+    if (!replay_->is_over) report_replay(state, worker_sdk::text_of_current_exception());
+    if (!replay_->is_over) throw;
+  } catch (...) {  // Of a program in C or Python, which has captured the text.
+    if (!replay_->is_over) report_replay(state, "a failure without a text");
+    if (!replay_->is_over) throw;
+  }
+  const bool is_same = report_replay(state, "");
+  std::fflush(nullptr);
+  ::_exit(is_same ? kExitOk : kExitFailed);
+}
+
+bool JobInside::report_replay(const Step::State& step, const std::string& found) const {
+  const Bundle& bundle = replay_->bundle;
+  Replayed replayed{.work = bundle.shard < 0 ? "step " + std::to_string(step.number)
+                                             : piece_of(step.number, bundle.shard),
+                    .found = step.captured ? step.captured->why : found};
+  if (work_.starts_with(replayed.work + ":")) replayed.work = work_;
+  const auto hash = step.hashes.find(bundle.shard);
+  if (hash != step.hashes.end()) replayed.hash = hash_text(hash->second);
+  if (step.captured && !step.captured->hash.empty()) replayed.hash = step.captured->hash;
+  const ReplayVerdict verdict = compare(bundle, replayed);
+  std::fprintf(stderr, "ddprun: %s\n", verdict.text.c_str());
+  return verdict.is_same;
+}
+
+}  // namespace ddprun::elastic
