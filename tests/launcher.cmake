@@ -4,7 +4,7 @@ ddprun_test(NAME launcher_test
                     unit/launcher/paste_line_test.cc unit/launcher/suggest_test.cc unit/launcher/facts_test.cc unit/launcher/ctl_test.cc
                     unit/common/host_list_test.cc unit/common/slurm_step_test.cc unit/launcher/host_watch_test.cc fuzz/launcher/host_lines_fuzz.cc unit/launcher/allocation_test.cc unit/launcher/slurm_test.cc fuzz/common/host_list_fuzz.cc
                     unit/launcher/config_file_test.cc fuzz/config_fuzz.cc
-                    unit/launcher/hosts_test.cc unit/launcher/manual_test.cc unit/launcher/orders_test.cc unit/launcher/remote_node_test.cc unit/common/child_process_test.cc fuzz/orders_fuzz.cc
+                    unit/launcher/hosts_test.cc unit/launcher/manual_test.cc unit/launcher/orders_test.cc unit/launcher/remote_node_test.cc unit/launcher/replay_options_test.cc unit/common/child_process_test.cc fuzz/orders_fuzz.cc
                     unit/launcher/guardian_policy_test.cc unit/launcher/misplaced_test.cc unit/launcher/nccl_profile_plan_test.cc unit/launcher/own_python_test.cc unit/launcher/python_watch_test.cc unit/common/wrapped_text_test.cc unit/launcher/report_table_test.cc unit/launcher/ras_test.cc fuzz/ras_fuzz.cc
             LIBRARIES ddprun_launcher ddprun_doctor ddprun_ctl ddprun_guard
             LABELS unit)

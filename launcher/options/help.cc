@@ -179,6 +179,7 @@ ddprun slurm \-\-nodes 4 \-\- \-\-nproc\-per\-node gpu train.py
 .fi
 .SH SEE ALSO
 .BR ddprun\-doctor (1),
+.BR ddprun\-replay (1),
 .BR ddprun\-slurm (1),
 .BR ddprunctl (1),
 .BR ddprun\-rendezvous (8)

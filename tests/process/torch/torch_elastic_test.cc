@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/bundle.h"
 #include "ddprun/torch.h"
 #include "tests/support/forked_ranks.h"
 
@@ -345,6 +346,50 @@ TEST_CASE("Elastic gradients: a loss that is not finite is found, and spoils no 
   });
   CHECK(stepped);
   CHECK(net->norm->num_batches_tracked.item<std::int64_t>() == 0);
+}
+
+TEST_CASE("Elastic gradients: a bundle has the buffers of the last committed step", "[torch]") {
+  for (const bool throws : {true, false}) {
+    const TemporaryDirectory directory;
+    ::setenv(kBundlesVariable, (directory / "").c_str(), 1);
+    Net net;
+    const Data data;
+    elastic::Job job;
+    ddprun::torch::keep(job, "net", net);
+    ddprun::torch::ElasticGradients gradients(job, net, batches());
+    const at::Tensor before = net->norm->running_mean.clone();
+    int passes = 0;
+    try {
+      job.run(1, [&](elastic::Step& step) {
+        gradients.backward(step, [&](const std::vector<Sample>& samples) {
+          const at::Tensor loss = data.loss(net, samples);
+          if (++passes < 3) return loss;
+          if (throws) throw std::runtime_error("no more samples");
+          return loss * std::numeric_limits<float>::quiet_NaN();
+        });
+        gradients.commit(step, [] {});
+      });
+    } catch (const std::runtime_error&) {
+    }
+    ::unsetenv(kBundlesVariable);
+    const std::string file = read_file(directory / "none-step-0.bundle").value();
+    const BundleStart start = decode_start(file, file.size()).value();
+    CHECK(start.bundle.shard == 2);
+    CHECK(start.bundle.hash.empty() == throws);
+    CHECK(start.bundle.why ==
+          (throws ? "std::runtime_error: no more samples" : "the gradient is not finite"));
+    std::uint64_t at = start.items_at;
+    bool is_found = false;
+    for (const Bundle::Item& item : start.bundle.items) {
+      if (item.name == "net.norm.running_mean") {
+        is_found =
+            file.compare(at, item.bytes,
+                         {static_cast<const char*>(before.data_ptr()), before.nbytes()}) == 0;
+      }
+      at += item.bytes;
+    }
+    CHECK(is_found);
+  }
 }
 
 TEST_CASE("Elastic gradients: what they cannot sum is refused by name", "[torch]") {

@@ -13,6 +13,7 @@
 #include "launcher/options/doctor_options.h"
 #include "launcher/options/flags.h"
 #include "launcher/options/help.h"
+#include "launcher/options/replay_options.h"
 #include "launcher/options/slurm_options.h"
 #include "tests/support/command_line.h"
 
@@ -170,6 +171,24 @@ TEST_CASE("Option table: every row of slurm is in help, manual and completion", 
       const std::string script =
           std::get<PrintAndExit>(parse_words({"--print-completion", shell}).value()).text;
       CHECK(mentions(script.substr(script.find("slurm")), long_name(option)));
+    }
+  }
+}
+
+TEST_CASE("Option table: every row of replay is in help, manual and completion", "[options]") {
+  const char* argv[] = {"replay", "--help"};
+  const std::string help = std::get<PrintAndExit>(parse_replay(2, argv).value()).text;
+  const std::string page = manual("ddprun-replay.1");
+  for (const Option& option : replay_options()) {
+    INFO(option.name);
+    CHECK(help.find(option.help) != std::string::npos);
+    if (option.positional) continue;
+    CHECK(mentions(help, long_name(option)));
+    CHECK(mentions(page, long_name(option)));
+    for (const char* shell : {"bash", "zsh"}) {
+      const std::string script =
+          std::get<PrintAndExit>(parse_words({"--print-completion", shell}).value()).text;
+      CHECK(mentions(script.substr(script.find("replay")), long_name(option)));
     }
   }
 }

@@ -1,0 +1,61 @@
+#include "launcher/options/replay_options.h"
+
+#include <catch2/catch.hpp>
+
+namespace ddprun::launcher {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Result<ReplayOutcome> replay(const Words& words) {
+  std::vector<const char*> argv = {"replay"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_replay(static_cast<int>(argv.size()), argv.data());
+}
+
+std::string refused(const Words& words) {
+  const auto outcome = replay(words);
+  return outcome ? "" : outcome.error().context;
+}
+
+TEST_CASE("Replay options: what stands behind the dashes is the program's") {
+  const auto plain = std::get<ReplayOptions>(replay({"a.bundle"}).value());
+  CHECK(plain.bundle == "a.bundle");
+  CHECK_FALSE(plain.shard);
+  CHECK(plain.argv.empty());
+  const auto all = std::get<ReplayOptions>(
+      replay({"--shard", "7", "a.bundle", "--with", "gdb --args", "--", "train.py", "--pdb", "--"})
+          .value());
+  CHECK(all.shard == 7);
+  CHECK(all.with == Words{"gdb", "--args"});
+  CHECK_FALSE(all.pdb);
+  CHECK(all.argv == Words{"train.py", "--pdb", "--"});
+  CHECK(std::get<PrintAndExit>(replay({"--help"}).value()).text.find("Examples") !=
+        std::string::npos);
+}
+
+TEST_CASE("Replay options: a wrong line is refused with its cure") {
+  CHECK(refused({}).find("bundle is required") != std::string::npos);
+  CHECK(refused({"a.bundle", "train.py"}).find("PROGRAM stands behind --") != std::string::npos);
+  CHECK(refused({"a.bundle", "--shard", "x"}).find("--shard") != std::string::npos);
+  CHECK(refused({"a.bundle", "--pdb", "--with", "gdb"}).find("excludes") != std::string::npos);
+}
+
+TEST_CASE("Replay options: Python's debugger stands behind the interpreter and its options") {
+  const Words pdb = {"-m", "pdb", "-c", "continue"};
+  const auto with = [&](Words before, const Words& after) {
+    before.insert(before.end(), pdb.begin(), pdb.end());
+    before.insert(before.end(), after.begin(), after.end());
+    return before;
+  };
+  CHECK(with_pdb({"/usr/bin/python3", "-u", "train.py", "-m"}) ==
+        with({"/usr/bin/python3", "-u"}, {"train.py", "-m"}));
+  CHECK(with_pdb({"python3.11", "-X", "dev", "-m", "pkg.train"}) ==
+        with({"python3.11", "-X", "dev"}, {"-m", "pkg.train"}));
+  CHECK(with_pdb({"./trainer", "train.py"}).empty());
+  CHECK(with_pdb({"python3", "-c", "import x"}).empty());
+  CHECK(with_pdb({"python3", "-u"}).empty());
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
