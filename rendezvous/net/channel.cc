@@ -138,10 +138,13 @@ void refuse(int fd) {
 
 }  // namespace
 
+// Two zeros begin a frame of the control link, whose client has no token and is to be refused; a
+// SET of 1.13 has the length of a key behind the first.
 bool Handshake::begins_as_store_client() {
-  char first = 0;
-  const ChannelStep step = peek(connection_.socket.native_handle(), {&first, 1});
-  return step.status == StepStatus::kDone && first >= 0 && first <= kStoreRequestMax;
+  std::array<char, 2> first{};
+  const ChannelStep step = peek(connection_.socket.native_handle(), first);
+  if (step.status != StepStatus::kDone || first[0] < 0 || first[0] > kStoreRequestMax) return false;
+  return first[0] != 0 || first[1] != 0 || step.bytes == 1;
 }
 
 namespace {

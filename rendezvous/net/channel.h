@@ -77,8 +77,8 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
 
   void proceed();
 
-  // Instead of proceed(): whether the client's first byte is one of the TCPStore's requests, and
-  // the socket, of which nothing has been read. After release() on_done is not called.
+  // Instead of proceed(): whether the client begins by one of the TCPStore's requests, and the
+  // socket, of which nothing has been read. After release() on_done is not called.
   bool begins_as_store_client();
   UniqueFd release();
 
