@@ -395,11 +395,12 @@ Result<void> Agent::open_store() {
   if (store_ && !store_used_) return {};
   store_.reset();
   boost::system::error_code not_numeric;
-  const auto own = boost::asio::ip::make_address(options_.offer.address, not_numeric);
+  const std::string listens = options_.store_listen_host.value_or(options_.offer.address);
+  const auto own = boost::asio::ip::make_address(listens, not_numeric);
   rendezvous::StoreServerOptions store_options;
-  if (!not_numeric) store_options.address = options_.offer.address;
+  if (!not_numeric) store_options.address = listens;
   if (!not_numeric && !reaches_itself(own) && !std::exchange(warned_of_loopback_, true)) {
-    log::warning(options_.offer.address + " cannot be reached from " + options_.offer.host +
+    log::warning(listens + " cannot be reached from " + options_.offer.host +
                  " itself, and ranks that communicate will wait in vain: is the loopback interface "
                  "down? ip link set lo up");
   }

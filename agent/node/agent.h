@@ -79,8 +79,11 @@ struct StorePlace {
 struct AgentOptions {
   std::string run_id;
   rendezvous::NodeOffer offer;  // Without address and store_port.
-  std::string address;          // Where other nodes reach this one; empty: the link's own address.
-  int master_port = 0;          // Of the store, should this node become group rank 0; 0: any.
+  // If other nodes reach this one at a router's address: where its store listens; empty:
+  // everywhere.
+  std::optional<std::string> store_listen_host;
+  std::string address;  // Where other nodes reach this one; empty: the link's own address.
+  int master_port = 0;  // Of the store, should this node become group rank 0; 0: any.
   StorePlace store_place;
   bool store_for_all_users = false;  // Of this machine; else for this process's own and root.
   std::optional<RemoteLinkOptions>

@@ -199,6 +199,13 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
 void Agent::place_store(const rendezvous::Seat& seat, RankFacts& facts) const {
   facts.master_addr = seat.master_address;
   facts.master_port = seat.master_port;
+  // A router need not lead back to where a connection comes from.
+  if (seat.group_rank == 0 && options_.store_listen_host && store_ && !seat.store_at_endpoint) {
+    facts.meeting_place = seat.master_address + " " + std::to_string(seat.master_port);
+    facts.master_addr =
+        options_.store_listen_host->empty() ? "127.0.0.1" : *options_.store_listen_host;
+    return;
+  }
   if (!seat.store_at_endpoint || options_.store_place.port == 0) return;
   facts.meeting_place = seat.master_address + " " + std::to_string(seat.master_port);
   facts.master_addr = options_.store_place.address;

@@ -25,6 +25,7 @@ constexpr std::string_view kOfTheLauncher[] = {"--hosts",
                                                "--nnodes",
                                                "--nproc-per-node",
                                                "--local-addr",
+                                               "--advertise-addr",
                                                "--rdzv-endpoint",
                                                "--rdzv-id",
                                                "--rdzv-conf",
@@ -128,6 +129,7 @@ std::optional<Failure> contradiction_of_hosts(const Options& options) {
   if (options.node_rank) return both("--node-rank", "the order of the hosts is that of the ranks");
   if (options.master_addr) return both("--master-addr", "the first host is where the nodes meet");
   if (options.local_addr) return both("--local-addr", "it would be every host's address");
+  if (options.advertise_addr) return both("--advertise-addr", "it would be every host's address");
   if (options.rdzv_conf.is_host) return both("--rdzv-conf is_host", "the first host is it");
   if (options.rdzv_backend == RdzvBackend::kStatic) {
     return both("--rdzv-backend static", "the first host is where the nodes meet");

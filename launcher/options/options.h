@@ -168,6 +168,7 @@ struct Options {
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
   std::optional<std::string> local_addr;
+  std::optional<std::string> advertise_addr;  // Of a router in front of this node.
   PortRange port_range;  // For all that ddprun and the SDK open on this node, but the daemon.
   DaemonPages pages;
   std::optional<std::string> token_file;

@@ -116,6 +116,12 @@ void place_standalone(const Options& options, const MachineFacts& facts, Rendezv
   }
 }
 
+void advertise(const Options& options, RendezvousPlan& plan) {
+  if (!options.advertise_addr) return;
+  plan.node_address = *options.advertise_addr;
+  plan.store_listen_host = options.local_addr.value_or("");
+}
+
 void place_host(const Options& options, const MachineFacts& facts, RendezvousPlan& plan) {
   DDPRUN_ASSERT(plan.mode == Mode::kHost && plan.listen_host.empty());
   const std::string host = meeting_host(options);
@@ -131,9 +137,11 @@ void place_host(const Options& options, const MachineFacts& facts, RendezvousPla
   }
   const std::string shown = plan.listen_host.empty() ? first_own_address(facts) : plan.listen_host;
   const bool nameless = host.empty() || is_any_address(host);
-  plan.endpoint.host = nameless ? options.local_addr.value_or(shown) : host;
+  plan.endpoint.host =
+      nameless ? options.advertise_addr.value_or(options.local_addr.value_or(shown)) : host;
   plan.local_host = plan.listen_host.empty() ? "127.0.0.1" : plan.listen_host;
   plan.node_address = options.local_addr.value_or(own_number(plan.endpoint.host, plan, facts));
+  advertise(options, plan);
 }
 
 void place_join(const Options& options, RendezvousPlan& plan) {
@@ -142,6 +150,7 @@ void place_join(const Options& options, RendezvousPlan& plan) {
   plan.other_endpoints = options.other_endpoints;
   for (Endpoint& other : plan.other_endpoints) other.port = other.port.value_or(kEndpointPort);
   plan.node_address = options.local_addr.value_or("");
+  advertise(options, plan);
   if (!plan.endpoint.host.empty()) return;
   plan.endpoint.host = "127.0.0.1";
   plan.warnings.push_back(
@@ -175,7 +184,8 @@ bool runs_alone(const Options& options, const RendezvousPlan& plan) {
 
 std::optional<Failure> cannot_host(const Options& options, const MachineFacts& facts) {
   const std::string host = meeting_host(options);
-  const bool is_number = !host.empty() && is_numeric(host) && !options.local_addr;
+  const bool is_number =
+      !host.empty() && is_numeric(host) && !options.local_addr && !options.advertise_addr;
   if (!is_number || names_this_machine(host, facts)) return std::nullopt;  // Names may lead here.
   std::string own;
   for (const std::string& address : facts.own_addresses) own += (own.empty() ? "" : ", ") + address;
@@ -184,8 +194,8 @@ std::optional<Failure> cannot_host(const Options& options, const MachineFacts& f
                " hosts at " + (options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr") +
                ", but " + host + " is not an address of this machine" +
                (own.empty() ? "" : " (it has " + own + ")") + "; give this node " +
-               (by_rank ? "another --node-rank" : "is_host=0") + ", or --local-addr if " + host +
-               " leads here from outside");
+               (by_rank ? "another --node-rank" : "is_host=0") + ", or --advertise-addr " + host +
+               " if that leads here from outside");
 }
 
 std::optional<Failure> place_among_others(const Options& options, const MachineFacts& facts,
@@ -222,7 +232,8 @@ void place_store(const Options& options, const MachineFacts& facts, RendezvousPl
   plan.store_at_endpoint = is_static_habit(options);
   const std::string& host = plan.endpoint.host;
   const bool reaches_it = plan.mode == Mode::kJoin || names_this_machine(host, facts);
-  plan.store_address = reaches_it ? host : plan.node_address;
+  const std::string& own = options.advertise_addr ? plan.local_host : plan.node_address;
+  plan.store_address = reaches_it ? host : own;
 }
 
 }  // namespace
@@ -316,9 +327,10 @@ Failure missing_token(const Endpoint& endpoint, bool in_pod) {
 namespace {
 
 // Flags for this node only, and flags that the endpoint in the line replaces.
-constexpr std::string_view kOfThisNode[] = {
-    "--standalone",  "--node-rank",   "--rdzv-endpoint", "--rdzv-backend", "--local-addr",
-    "--master-addr", "--master-port", "--local-nodes",   "--token-file",   "--dry-run"};
+constexpr std::string_view kOfThisNode[] = {"--standalone",   "--node-rank",   "--rdzv-endpoint",
+                                            "--rdzv-backend", "--local-addr",  "--advertise-addr",
+                                            "--master-addr",  "--master-port", "--local-nodes",
+                                            "--token-file",   "--dry-run"};
 
 std::string without_is_host(std::string_view conf) {
   std::string kept;

@@ -71,6 +71,8 @@ struct RendezvousPlan {
   std::string local_host;   // The address of kHost's daemon for this machine's own agents.
   std::string
       node_address;  // This node's address for others; empty: the control link's own address.
+  // If that address is a router's: where the workers' store listens; empty: at all addresses.
+  std::optional<std::string> store_listen_host;
   std::optional<std::uint16_t> store_port;  // The MASTER_PORT that the user chose; absent: any.
   bool store_at_endpoint = false;  // As of a static command line: MASTER_PORT is the endpoint's.
   // MASTER_ADDR of this node's workers, if the node that hosts has a static command line.

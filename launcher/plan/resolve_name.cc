@@ -48,13 +48,16 @@ std::vector<std::string> resolve_name(const std::string& name, Milliseconds limi
 }
 
 Result<void> resolve_local_address(Options& options) {
-  if (!options.local_addr || is_numeric(*options.local_addr)) return {};
-  const auto found = resolve_name(*options.local_addr);
-  if (found.empty()) {
-    return Failure{Errc::kBadOption,
-                   "--local-addr '" + *options.local_addr + "': there is no host of that name"};
+  for (const auto& [flag, address] : {std::pair("--local-addr", &options.local_addr),
+                                      std::pair("--advertise-addr", &options.advertise_addr)}) {
+    if (!*address || is_numeric(**address)) continue;
+    const auto found = resolve_name(**address);
+    if (found.empty()) {
+      return Failure{Errc::kBadOption,
+                     std::string(flag) + " '" + **address + "': there is no host of that name"};
+    }
+    *address = found.front();
   }
-  options.local_addr = found.front();
   return {};
 }
 

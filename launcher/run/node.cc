@@ -186,6 +186,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.run_id = context.run_id;
   node.offer = node_offer(context, index);
   node.address = plan.node_address;
+  node.store_listen_host = plan.store_listen_host;
   node.store_for_all_users = options.rdzv_conf.store_for_all_users;
   node.master_port = index == 0 ? plan.store_port.value_or(0) : 0;
   if (index == 0) node.store_place.clients_fd = context.store_clients_fd;

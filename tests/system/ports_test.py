@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import ddprun_case
-from ddprun_case import (PACKAGE, Network, STARTED_RANK, STORE_CLIENT, TwoMachinesCase, main, shell, skip_all,
+from ddprun_case import (PACKAGE, Network, STARTED_RANK, STORE_CLIENT, TwoMachinesCase, free_port, main, shell, skip_all,
                          wait_until)
 
 ENDPOINT, RANGE = 29400, "29500-29519"
@@ -181,6 +181,25 @@ with open(os.environ["D"] + "/gate") as gate:
         for job in jobs:
             self.finish(job)
         self.assertEqual("".join(job.out() for job in jobs).count("met 4 ranks"), 4)
+
+    def test_a_node_that_hosts_behind_a_router_advertises_the_router_s_address(self):
+        outside, store = "10.77.1.1", str(free_port())
+        for port in (str(ENDPOINT), store):
+            self.iptables(self.net.names[1], "-t", "nat", "-A", "OUTPUT", "-d", outside, "-p", "tcp", "--dport", port,
+                          "-j", "DNAT", "--to-destination", self.net.addresses[0])
+        subprocess.run(["ip", "-n", self.net.names[1], "route", "add", outside, "dev", "wire"], check=True, timeout=20)
+        common = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", f"{outside}:{ENDPOINT}"]
+        python = ["--no-python", sys.executable, "-c", 'import os; print("at", os.environ["MASTER_ADDR"])\n' + STORE_CLIENT]
+        hosts = ["--rdzv-conf", "is_host=1", "--master-port", store]
+        job = self.start(*common, *hosts, "true", netns=self.net.names[0], env=TOKEN)
+        self.assertEqual(job.wait(), 2, job.text())
+        self.assertIn(f"or --advertise-addr {outside} if that leads here from outside", job.err())
+        jobs = [self.start(*common, *hosts, "--advertise-addr", outside, *python, netns=self.net.names[0], env=TOKEN),
+                self.start(*common, *python, netns=self.net.names[1], env=TOKEN)]
+        for job in jobs:
+            self.finish(job)
+        self.assertEqual("".join(job.out() for job in jobs).count("met 4 ranks"), 4)
+        self.assertEqual([job.out().count(f"at {address}") for job, address in zip(jobs, ("127.0.0.1", outside))], [2, 2])
 
     def test_a_stranger_is_not_let_in(self):
         gate = self.gate()

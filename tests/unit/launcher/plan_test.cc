@@ -197,7 +197,7 @@ TEST_CASE("RendezvousPlan: torchrun's static command lines work as they are", "[
 TEST_CASE("RendezvousPlan: a number that is another machine's cannot be hosted at", "[plan]") {
   const std::string has =
       ", but 192.0.2.77 is not an address of this machine (it has 10.0.0.1, 192.168.7.1, fd00::1)";
-  const std::string outside = ", or --local-addr if 192.0.2.77 leads here from outside";
+  const std::string outside = ", or --advertise-addr 192.0.2.77 if that leads here from outside";
   CHECK(planned("--nnodes 2 --node-rank 0 --master-addr 192.0.2.77") ==
         "error: node rank 0 hosts at --master-addr" + has + "; give this node another --node-rank" +
             outside);
@@ -206,6 +206,17 @@ TEST_CASE("RendezvousPlan: a number that is another machine's cannot be hosted a
             "; give this node is_host=0" + outside);
   CHECK(planned("--nnodes 2 --node-rank 0 --master-addr 192.0.2.77 --local-addr 10.0.0.1") ==
         "host 192.0.2.77:29500 on all, if taken fail");
+  const std::string router = "--nnodes 2 --rdzv-endpoint 192.0.2.77:5 --advertise-addr 192.0.2.77";
+  const RendezvousPlan behind = plan_of(router + " --rdzv-conf is_host=1");
+  CHECK(text_of(behind) == "host 192.0.2.77:5 on all, if taken fail");
+  CHECK(behind.node_address == "192.0.2.77");
+  CHECK(behind.store_listen_host == "");
+  const RendezvousPlan joins =
+      plan_of("--nnodes 2 --rdzv-endpoint a:5 --advertise-addr 192.0.2.77 --local-addr 10.0.0.1");
+  CHECK(joins.node_address == "192.0.2.77");
+  CHECK(joins.store_listen_host == "10.0.0.1");
+  CHECK_FALSE(plan_of("--nnodes 2 --local-addr 10.0.0.1").store_listen_host);
+  CHECK(plan_of("--nnodes 2 --advertise-addr 192.0.2.77").endpoint.host == "192.0.2.77");
   CHECK(planned("--nnodes 2 --node-rank 0 --master-addr 0.0.0.0").starts_with("host "));
   CHECK(planned("--nnodes 2 --node-rank 1 --master-addr 192.0.2.77") == "join 192.0.2.77:29500");
 }
