@@ -46,6 +46,7 @@ class Replay(DdprunCase):
         text = self.replay(bundle, code=1)
         self.assertRegex(text, r"no failure \(hash \w{16}\); in the run, on rank \d on \S+: std::runtime_error: this sample is "
                                r"poison\. The shard alone does not fail here")
+        self.assertEqual(os.stat(bundle).st_mode & 0o777, 0o600)
         self.assertLess(os.path.getsize(bundle), (100 + 96 + 1 + 3) * 8 + (1 << 20))
 
     def test_a_crash_is_captured_by_a_rank_that_goes_on(self):

@@ -98,8 +98,8 @@ void write_all(int fd, std::string_view contents, const std::string& path) {
 }
 
 void write_synced(const std::string& path,
-                  const std::function<void(const worker_sdk::WritePart&)>& contents) {
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+                  const std::function<void(const worker_sdk::WritePart&)>& contents, mode_t mode) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
   require(static_cast<bool>(file), "create", path);
   contents([&](std::string_view part) { write_all(file.get(), part, path); });
   require(::fsync(file.get()) == 0, "sync", path);
@@ -108,15 +108,16 @@ void write_synced(const std::string& path,
 }  // namespace
 
 void replace_file(const std::string& path, std::string_view contents) {
-  worker_sdk::replace_file_by_parts(path,
-                                    [&](const worker_sdk::WritePart& write) { write(contents); });
+  const auto write_all_of_it = [&](const worker_sdk::WritePart& write) { write(contents); };
+  worker_sdk::replace_file_by_parts(path, write_all_of_it, 0644);
 }
 
 void worker_sdk::replace_file_by_parts(const std::string& path,
-                                       const std::function<void(const WritePart&)>& contents) {
+                                       const std::function<void(const WritePart&)>& contents,
+                                       mode_t mode) {
   const std::string temporary = path + ".tmp";
   try {
-    write_synced(temporary, contents);
+    write_synced(temporary, contents, mode);
     require(std::rename(temporary.c_str(), path.c_str()) == 0, "rename to", path);
   } catch (...) {
     ::unlink(temporary.c_str());

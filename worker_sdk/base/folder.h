@@ -2,6 +2,8 @@
 // Folders, by the system's own calls. Not by std::filesystem: pip's libtorch exports a part of it
 // from its own C++ runtime, and programs linked with that crash in remove_all().
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -25,10 +27,11 @@ void remove_tree(const std::string& path);
 
 // What the files in the folder and below occupy. Files that vanish meanwhile do not count.
 std::uint64_t tree_bytes(const std::string& path);
-// ddprun::replace_file() of what `contents` writes, part by part. What it throws passes through.
+// ddprun::replace_file() of what `contents` writes, part by part, to a file of this mode. What it
+// throws passes through.
 using WritePart = std::function<void(std::string_view)>;
 void replace_file_by_parts(const std::string& path,
-                           const std::function<void(const WritePart&)>& contents);
+                           const std::function<void(const WritePart&)>& contents, mode_t mode);
 
 // The size of a file; std::nullopt if there is none.
 std::optional<std::uint64_t> file_bytes(const std::string& path);

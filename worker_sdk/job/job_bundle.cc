@@ -33,6 +33,7 @@ namespace {
 
 constexpr std::size_t kBundlesKept = 8;  // Of a run in one folder, the newest.
 constexpr std::size_t kValueMax = 4096;
+constexpr mode_t kBundleMode = 0600;  // A command line may have secrets.
 
 // What results may depend on. Not which GPUs: another machine has others.
 bool matters(std::string_view name) {
@@ -101,7 +102,7 @@ void remove_old_bundles(const std::string& folder, const std::string& prefix) {
 }  // namespace
 
 void JobInside::capture(Step::State& step, int shard, std::string_view why, std::uint64_t hash) {
-  if ((bundles_.empty() && !replay_) || step.captured || step.is_committed) return;
+  if ((bundles_.empty() && !replay_) || step.captured) return;
   const bool is_of_work = has_shard_ && (shard < 0 || shard == shard_);
   Bundle bundle{.why = std::string(why), .step = step.number};
   bundle.shard = shard < 0 && has_shard_ ? shard_ : shard;
@@ -128,9 +129,9 @@ void JobInside::capture_exception(Step::State& step) {
 
 void JobInside::write_captured(Step::State& step) {
   if (!step.captured || step.is_bundled || replay_ || bundles_.empty()) return;
-  const bool is_the_steps =
-      standing_.condition == Condition::kWhole && step.number == committed() && !step.is_committed;
-  if (!is_the_steps || has_lost_round() || is_over() || runs_again_) return;
+  const bool is_before_step = step.number == committed();
+  if (standing_.condition != Condition::kWhole || !is_before_step) return;
+  if (has_lost_round() || is_over() || runs_again_) return;
   step.is_bundled = true;
   // What ends the body is written though the step before has a bundle.
   if (!claim_bundle(std::current_exception() != nullptr)) return;
@@ -237,7 +238,7 @@ void JobInside::write_bundle(Bundle bundle) {
     }
     const auto start = encode_start(bundle);
     if (!start) return warn(start.error().context);
-    worker_sdk::replace_file_by_parts(path, [&](const worker_sdk::WritePart& write) {
+    const auto contents = [&](const worker_sdk::WritePart& write) {
       std::uint64_t sum = 0;
       const auto add = [&](std::string_view part) {
         sum = checksum(part.data(), part.size(), sum);
@@ -247,7 +248,8 @@ void JobInside::write_bundle(Bundle bundle) {
       add(*start);
       kept_.write(*group_, snapshot, kBundlePieceBytes, add);
       write({reinterpret_cast<const char*>(&sum), sizeof sum});
-    });
+    };
+    worker_sdk::replace_file_by_parts(path, contents, kBundleMode);
     remove_old_bundles(bundles_, prefix);
   } catch (const std::exception& error) {
     return warn(error.what());
