@@ -70,14 +70,22 @@ std::string name_of_list(const Program& program) {
   return name + sum.data() + ".txt";
 }
 
+constexpr RecordFolder::Limits kLimits = {
+    .records = kListsMax, .bytes = kFolderMax, .record_bytes = kListMax};
+
 }  // namespace
+
+std::optional<LearnedNames> learned_of(const std::vector<std::string>& argv) {
+  const std::string folder = folder_of_lists();
+  if (folder.empty() || !is_python_command(argv)) return std::nullopt;
+  const auto text = RecordFolder(folder, kLimits).read(name_of_list(program_of(argv)));
+  if (!text) return std::nullopt;
+  return LearnedNames::parse(*text);
+}
 
 ImportNotes::ImportNotes(boost::asio::io_context& loop, std::string notes,
                          const std::vector<std::string>& argv)
-    : timer_(loop),
-      notes_(std::move(notes)),
-      folder_(folder_of_lists(),
-              {.records = kListsMax, .bytes = kFolderMax, .record_bytes = kListMax}) {
+    : timer_(loop), notes_(std::move(notes)), folder_(folder_of_lists(), kLimits) {
   if (notes_.empty() || folder_.path().empty() || !is_python_command(argv)) return;
   const Program program = program_of(argv);
   program_ = program.shown;

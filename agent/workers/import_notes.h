@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "common/system/record_folder.h"
 
 namespace ddprun::agent {
+
+// The list of the program that the command starts, as resolve_command() has it; nothing: it is not
+// Python's, or has none.
+std::optional<LearnedNames> learned_of(const std::vector<std::string>& argv);
 
 class ImportNotes {
  public:

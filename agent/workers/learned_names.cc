@@ -10,6 +10,8 @@ constexpr std::string_view kFirstLine = "ddprun preload 2";
 constexpr std::string_view kWhole = ".";
 constexpr std::size_t kNameMax = 200;
 constexpr std::size_t kVariablesMax = 100;
+constexpr std::size_t kSlowMax = 100;
+constexpr std::size_t kSecondsMax = 12;  // Digits.
 
 bool is_name(std::string_view text) {
   const auto fits = [](unsigned char letter) {
@@ -18,6 +20,15 @@ bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= kNameMax && text.front() != '.' &&
          std::isdigit(static_cast<unsigned char>(text.front())) == 0 &&
          std::ranges::all_of(text, fits);
+}
+
+// "torch 2.31".
+bool is_slow(std::string_view text) {
+  const std::size_t blank = text.find(' ');
+  if (blank == std::string_view::npos || !is_name(text.substr(0, blank))) return false;
+  const std::string_view seconds = text.substr(blank + 1);
+  const auto fits = [](unsigned char sign) { return std::isdigit(sign) != 0 || sign == '.'; };
+  return !seconds.empty() && seconds.size() <= kSecondsMax && std::ranges::all_of(seconds, fits);
 }
 
 // Cuts the first line off; false: none ends.
@@ -39,6 +50,9 @@ LearnedNames LearnedNames::parse(std::string_view text) {
     const bool is_forbidden = line.starts_with('!');
     if (line == kWhole) list.whole_ = true;
     if (line.starts_with('=')) list.add_variable(line.substr(1));
+    if (line.starts_with('~') && is_slow(line.substr(1)) && list.slow_.size() < kSlowMax) {
+      list.slow_.emplace_back(line.substr(1));
+    }
     const std::string name(is_forbidden ? line.substr(1) : line);
     if (!is_name(name)) continue;
     const bool is_new = list.known_.insert(name).second;
@@ -66,6 +80,7 @@ std::string LearnedNames::text(std::string_view program) const {
   for (const std::string& name : names_) text.append(name).append("\n");
   for (const std::string& name : forbidden_) text.append("!").append(name).append("\n");
   for (const std::string& name : variables_) text.append("=").append(name).append("\n");
+  for (const std::string& one : slow_) text.append("~").append(one).append("\n");
   if (whole_) text.append(kWhole).append("\n");
   return text;
 }

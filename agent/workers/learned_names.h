@@ -20,6 +20,7 @@ namespace ddprun::agent {
 //   torch             a name, in the order of the imports
 //   !wandb            one that must not be imported before a fork
 //   =OMP_NUM_THREADS  a variable that had changed before an import
+//   ~torch 2.31       seconds that the imports of a package took a fork server, if more than one
 //   .                 a run of the program has come to its end, so that nothing is missing
 class LearnedNames {
  public:
@@ -35,6 +36,9 @@ class LearnedNames {
   void mark_whole() { whole_ = true; }
 
   const std::vector<std::string>& names() const { return names_; }
+  const std::vector<std::string>& forbidden() const { return forbidden_; }
+  // "torch 2.31", the slowest first.
+  const std::vector<std::string>& slow() const { return slow_; }
   bool whole() const { return whole_; }
 
  private:
@@ -43,6 +47,7 @@ class LearnedNames {
   std::vector<std::string> names_;
   std::vector<std::string> forbidden_;
   std::vector<std::string> variables_;
+  std::vector<std::string> slow_;
   std::unordered_set<std::string> known_;  // Names and forbidden ones.
   bool whole_ = false;
 };

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include <sstream>
 
 #include "agent/node/command.h"
+#include "agent/workers/import_notes.h"
 #include "common/system/descriptors.h"
 #include "common/text/words.h"
 #include "launcher/doctor/subject.h"
@@ -30,6 +32,12 @@ constexpr Text kFileVersion{"version"};
 constexpr Text kFileHash{"hash"};
 
 constexpr Text kProgramError{"program_error"};
+
+// Of what the program imports, as earlier runs with --preload auto have learned.
+constexpr std::string_view kSlowImports = "slow_imports";  // Items have these facts:
+constexpr std::string_view kForbiddenImports = "forbidden_imports";
+constexpr Text kImport{"import"};
+constexpr Whole kKnowsImports{"knows_imports"};
 
 }  // namespace fact
 
@@ -99,6 +107,15 @@ void add_loaded(const char* name, Facts& facts) {
     add_file(facts, name, map->l_name);
 }
 
+void add_imports(const std::vector<std::string>& names, std::string_view list, Facts& facts) {
+  constexpr std::size_t kMost = 8;
+  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) {
+    Facts item;
+    item.set(fact::kImport, names[i]);
+    facts.add(list, std::move(item));
+  }
+}
+
 void add_program(const std::string& program, Facts& facts) {
   agent::CommandRequest request;
   request.program = program;
@@ -113,6 +130,11 @@ void add_program(const std::string& program, Facts& facts) {
   if (hash_of_file(file).empty()) return facts.set(fact::kProgramError, file + " cannot be read");
   add_file(facts, "program", file);
   add_libraries_of(command->front(), facts);
+  const auto learned = agent::learned_of(*command);
+  facts.set(fact::kKnowsImports, learned ? 1 : 0);
+  if (!learned) return;
+  add_imports(learned->slow(), fact::kSlowImports, facts);
+  add_imports(learned->forbidden(), fact::kForbiddenImports, facts);
 }
 
 void gather_program(const ProbeRequest& request, Facts& facts) {
@@ -143,6 +165,40 @@ Findings judge_program(const Facts& facts, const Need& need) {
     }
   }
   return not_measured();
+}
+
+std::string imports_text(const Facts& facts, std::string_view list, const char* after) {
+  std::string text;
+  for (const Facts& item : facts.list(list)) {
+    text += (text.empty() ? "" : ", ") + item.text(fact::kImport) + after;
+  }
+  return text;
+}
+
+// For information: what is slow here is not wrong, and may be wanted.
+Findings judge_imports(const Facts& facts, const Need& need) {
+  if (need.program.empty()) return {{.status = Status::kSkipped, .value = "no program given"}};
+  if (facts.get_or(fact::kKnowsImports, std::int64_t{0}) == 0) {
+    return {{.status = Status::kSkipped,
+             .value = "not known",
+             .note = "a run with --preload auto measures what the program imports"}};
+  }
+  const std::string slow = imports_text(facts, fact::kSlowImports, " s");
+  const std::string forbidden = imports_text(facts, fact::kForbiddenImports, "");
+  Finding finding{.value = slow.empty() ? "none took more than 1 s" : slow};
+  if (!slow.empty()) {
+    finding.note =
+        "each start imports them: --preload auto does so once per node, and a local disk "
+        "is faster than a shared one";
+  }
+  if (!forbidden.empty()) {
+    finding.value += "; not preloaded: " + forbidden;
+    finding.note += (finding.note.empty() ? "" : "; ") +
+                    std::string(
+                        "what is not preloaded starts threads, opens files or reads "
+                        "variables of a rank as it is imported");
+  }
+  return {finding};
 }
 
 // By node: version and the first digits of the hash; "missing" if the node has no such file.
@@ -200,7 +256,8 @@ Rows compare_files(const Nodes& nodes, const Need& need) {
 
 Subject program_subject() {
   return {.probe = Probe{"program", 15s, /*fast=*/false, /*alone=*/false, gather_program},
-          .checks = {{"program", judge_program, /*if_several=*/false}},
+          .checks = {{"program", judge_program, /*if_several=*/false},
+                     {"imports", judge_imports, /*if_several=*/false}},
           .comparisons = {{Section::kFiles, compare_files}}};
 }
 

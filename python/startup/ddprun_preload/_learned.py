@@ -14,6 +14,8 @@ _FIRST_LINE = "ddprun preload 2"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,199}")
 _NAMES_MAX = 20_000
 _BYTES_MAX = 4 << 20
+_SLOW_S = 1.0
+_SLOW_MAX = 20
 
 
 class Learned:
@@ -49,9 +51,24 @@ class Learned:
         first, program, *lines = self._lines() or [_FIRST_LINE, ""]
         if not self._path or "!" + name in lines:
             return
-        aside = f"{self._path}.{os.getpid()}"
         kept = [line for line in lines if line not in ("", name)]
-        text = "\n".join([first, program, *kept, "!" + name]) + "\n"
+        self._write([first, program, *kept, "!" + name])
+
+    def note_slow(self, seconds: dict[str, float]) -> None:
+        """Keep the seconds of packages that take long, for ``ddprun doctor``."""
+        lines = self._lines()
+        if not self._path or not lines:
+            return
+        slow = sorted(seconds.items(), key=lambda each: -each[1])
+        noted = [f"~{name} {took:.2f}" for name, took in slow if took > _SLOW_S]
+        kept = [line for line in lines if line and not line.startswith("~")]
+        noted = [line for line in noted if _NAME.fullmatch(line[1:].partition(" ")[0])]
+        if noted or len(kept) < len([line for line in lines if line]):
+            self._write([*kept, *noted[:_SLOW_MAX]])
+
+    def _write(self, lines: list[str]) -> None:
+        aside = f"{self._path}.{os.getpid()}"
+        text = "\n".join(lines) + "\n"
         try:
             os.makedirs(os.path.dirname(aside), mode=0o700, exist_ok=True)
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

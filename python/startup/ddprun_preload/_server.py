@@ -62,6 +62,8 @@ class _Server:
         set_first = _modules.set_by_program(self.learned, self.changed) if is_auto else ""
         if set_first:
             self.refuse(f"the program sets {set_first} before it imports modules that may read it")
+        if is_auto:
+            self.learned.note_slow(_modules.seconds)
         gc.collect()
         gc.freeze()
         self.channel.ready(_modules.summary(time.monotonic() - began, dropped))

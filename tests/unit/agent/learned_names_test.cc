@@ -54,6 +54,18 @@ TEST_CASE("what must not be imported before a fork is not learned again") {
   CHECK(list.text("python3 train.py") == kHead + "torch\n!wandb\n");
 }
 
+TEST_CASE("the seconds of slow packages are kept, for the doctor") {
+  const std::string text = kHead + "torch\n!wandb\n~torch 2.31\n~numpy 1.04\n";
+  LearnedNames list = LearnedNames::parse(text);
+  CHECK(list.slow() == Words{"torch 2.31", "numpy 1.04"});
+  CHECK(list.forbidden() == Words{"wandb"});
+  CHECK(list.names() == Words{"torch"});
+  CHECK(list.text("python3 train.py") == text);
+  for (const char* bad : {"~torch", "~torch two", "~ 2.3", "~a b 2.3", "~torch 1234567890123"}) {
+    CHECK(LearnedNames::parse(kHead + bad + "\n").slow().empty());
+  }
+}
+
 TEST_CASE("variables that had changed before an import are kept, once") {
   LearnedNames list;
   CHECK(list.add("=OMP_NUM_THREADS\ntorch\n=OMP_NUM_THREADS\n=odd name\n") == 1);

@@ -69,6 +69,38 @@ TEST_CASE("Doctor: a healthy node has nothing to cure", "[doctor]") {
   CHECK(bad_rows(report_of_node({"node1", facts}, kNeed)).empty());
 }
 
+TEST_CASE("Doctor: imports that take long or forbid preloading are named, and are no defect",
+          "[doctor]") {
+  const auto row = [](const Facts& facts, const std::string& program) {
+    const HealthReport report =
+        report_of_node({"node1", facts}, {.workers = 8, .program = program});
+    for (const Row& one : report.rows) {
+      if (one.finding.name == "imports") return one.finding;
+    }
+    FAIL("there is no such row");
+    return Finding{};
+  };
+  const auto with = [](Facts facts, std::string_view list, const std::string& name) {
+    Facts item;
+    item.set(Text{"import"}, name);
+    facts.add(list, std::move(item));
+    return facts;
+  };
+  Facts facts = healthy();
+  CHECK(row(facts, "").status == Status::kSkipped);
+  CHECK(row(facts, "train.py").status == Status::kSkipped);
+  CHECK_THAT(row(facts, "train.py").note, Catch::Contains("--preload auto"));
+  facts.set(Whole{"knows_imports"}, 1);
+  CHECK(row(facts, "train.py").value == "none took more than 1 s");
+  facts = with(with(facts, "slow_imports", "torch 2.31"), "slow_imports", "numpy 1.04");
+  CHECK(row(facts, "train.py").value == "torch 2.31 s, numpy 1.04 s");
+  facts = with(facts, "forbidden_imports", "wandb");
+  const Finding finding = row(facts, "train.py");
+  CHECK(finding.value == "torch 2.31 s, numpy 1.04 s; not preloaded: wandb");
+  CHECK(finding.status == Status::kOk);
+  CHECK_THAT(finding.note, Catch::Contains("once per node") && Catch::Contains("starts threads"));
+}
+
 TEST_CASE("Doctor: each defect of the machine is found under its name", "[doctor]") {
   using enum Status;
   const Defect kDefects[] = {

@@ -25,7 +25,7 @@ TEST_CASE("Screen: a line has what was found, why that matters, and the cure", "
   CHECK_THAT(text, Catch::Contains(" ✗ locked memory    64 KiB               "
                                    "NCCL over InfiniBand needs more: ulimit -l unlimited\n"));
   CHECK_THAT(text, Catch::Contains(" MACHINE\n ✓ open files       1,048,576\n"));
-  CHECK_THAT(text, Catch::Contains(" 1 to cure, 1 warning; 20 checks took 900 ms\n"));
+  CHECK_THAT(text, Catch::Contains(" 1 to cure, 1 warning; 21 checks took 900 ms\n"));
   CHECK(text.find('\x1b') == std::string::npos);
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("Report: as JSON it has each check, and the exit code", "[doctor]") {
   CHECK(json["status"] == "fail");
   CHECK(json["exit_code"] == 2);
   CHECK(json["nodes"] == nlohmann::json({"node1"}));
-  CHECK(json["checks"].size() == 20);
+  CHECK(json["checks"].size() == 21);
   CHECK(json["checks"][2]["name"] == "locked memory");
   CHECK(json["checks"][2]["cure"] == "ulimit -l unlimited");
   // What there is nothing to judge of is no trouble.
