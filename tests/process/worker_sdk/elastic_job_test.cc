@@ -77,23 +77,18 @@ TEST_CASE("Elastic job: all die at once, and the memory folder has the state") {
       {"body:8", 4}, {"committed:7", 4}, {"saving:3", 2}, {"saved:3", 4}};
   for (const std::string& backend : kBackends) {
     for (const auto& [point, safe] : points) {
-      INFO(point);
-      const TemporaryDirectory folder;
-      const std::string began = folder / "began";
-      Run run{.backend = backend,
-              .replacements = 4,
-              .lives = 4,
-              .variables = {
-                  {"MEMORY_EVERY", "2"}, {"DDPRUN_MEMORY", folder / "memory"}, {"BEGAN", began}}};
+      Run run{
+          .backend = backend, .replacements = 4, .lives = 4, .variables = {{"MEMORY_EVERY", "2"}}};
       for (int slot = 0; slot < run.slots; ++slot) run.deaths[{slot, 0}] = point;
-      check(run, run.slots);
-      std::ifstream file(began);
-      std::vector<std::int64_t> steps;
-      for (std::int64_t step = 0; file >> step;) steps.push_back(step);
+      const Outcome outcome(run);
+      INFO(point << "\n" << outcome.host.trace());
+      CHECK(outcome.problem == "");
+      CHECK(outcome.host.deaths() == run.slots);
+      const auto steps = outcome.began();
       REQUIRE(steps.size() == 8);
+      const auto is_later = [safe = safe](std::int64_t step) { return step >= safe; };
       CHECK(std::count(steps.begin(), steps.end(), 0) == 4);
-      CHECK(std::count_if(steps.begin(), steps.end(), [&](auto step) { return step >= safe; }) ==
-            4);
+      CHECK(std::count_if(steps.begin(), steps.end(), is_later) == 4);
     }
   }
 }
@@ -155,9 +150,9 @@ TEST_CASE("Elastic job: who fails within its commit takes the state of another")
 }
 
 TEST_CASE("Elastic job: workers die at random points, and so do their replacements") {
-  const std::vector<std::string> points = {"seated",  "joined",   "settled",   "send",
-                                           "receive", "received", "body",      "reduced",
-                                           "commit",  "apply",    "committed", "between"};
+  const std::vector<std::string> points = {"seated",    "joined",  "settled", "send",   "receive",
+                                           "received",  "body",    "reduced", "commit", "apply",
+                                           "committed", "between", "saving",  "saved",  "restored"};
   for (unsigned seed = 1; seed <= seeds(); ++seed) {
     const Run run = with_random_deaths({}, seed, kBackends, points);
     INFO("seed " << seed);

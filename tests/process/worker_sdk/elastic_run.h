@@ -74,6 +74,8 @@ struct Outcome {
     variables["RESULT"] = folder / (std::to_string(slot) + "." + std::to_string(life));
     variables["LOST"] = lost_folder / "lost";
     if (run.is_sharded) variables["SHARDED"] = "yes";
+    if (variables.contains("MEMORY_EVERY")) variables["DDPRUN_MEMORY"] = lost_folder / "memory";
+    if (variables.contains("MEMORY_EVERY")) variables["BEGAN"] = lost_folder / "began";
     const auto gpu = run.gpus.find({slot, life});
     if (gpu != run.gpus.end()) variables["FAKE_NCCL"] = gpu->second;
     const auto found = run.deaths.find({slot, life});
@@ -86,6 +88,14 @@ struct Outcome {
   std::string problem, any_result;
   std::string lost;  // What workers have printed of sharded state that was lost.
   int results = 0;
+
+  // At which step each process began.
+  std::vector<std::int64_t> began() const {
+    std::ifstream file(lost_folder / "began");
+    std::vector<std::int64_t> steps;
+    for (std::int64_t step = 0; file >> step;) steps.push_back(step);
+    return steps;
+  }
 };
 
 inline void check(const Run& run, int deaths) {
@@ -118,6 +128,7 @@ inline Run with_random_deaths(Run run, unsigned seed, const std::vector<std::str
   run.steps = 40;
   if (below(2) == 0) run.variables["VOTE"] = "carried";
   if (seed % 2 == 0) run.variables["DDPRUN_AUDIT"] = "30";
+  if (seed % 3 == 0) run.variables["MEMORY_EVERY"] = "3";
   for (int slot = 0; slot < run.slots; ++slot) {
     for (int life = 0; life < 3; ++life) {
       if (below(2) == 0) continue;

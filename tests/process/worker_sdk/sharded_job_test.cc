@@ -131,12 +131,11 @@ TEST_CASE("Sharded job: the rank and the one with its copy die, and a checkpoint
 
 TEST_CASE("Sharded job: the same, and all go back to what the memory folder has") {
   for (const std::string& backend : kBackends) {
-    const TemporaryDirectory folder;
     const Run run{.backend = backend,
                   .replacements = 2,
                   .lives = 2,
                   .deaths = {{{1, 0}, "reduced:8"}, {{2, 0}, "reduced:8"}},
-                  .variables = {{"MEMORY_EVERY", "2"}, {"DDPRUN_MEMORY", folder / "memory"}},
+                  .variables = {{"MEMORY_EVERY", "2"}},
                   .is_sharded = true};
     const Outcome outcome(run);
     INFO(outcome.host.trace());
@@ -148,9 +147,9 @@ TEST_CASE("Sharded job: the same, and all go back to what the memory folder has"
 
 TEST_CASE("Sharded job: workers die at random points, and so do their replacements") {
   const std::vector<std::string> points = {
-      "seated",    "joined",  "settled",  "shards",    "staged",  "installed",
-      "send",      "receive", "received", "body",      "reduced", "refresh",
-      "refreshed", "commit",  "apply",    "committed", "between"};
+      "seated",  "joined",    "settled", "shards",  "staged",  "installed", "send",
+      "receive", "received",  "body",    "reduced", "refresh", "refreshed", "commit",
+      "apply",   "committed", "between", "saving",  "saved",   "restored"};
   for (unsigned seed = 1; seed <= seeds(); ++seed) {
     const Run run = with_random_deaths({.is_sharded = true}, seed, kBackends, points);
     INFO("seed " << seed);
