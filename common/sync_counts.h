@@ -18,8 +18,9 @@
 
 namespace ddprun {
 
-// Of a rate the newest is kept; all else is added up. 0 of a rate: there is none.
-enum class SyncUnit { kNumber, kBytes, kNanoseconds, kBytesPerSecond };
+// Of a rate, or of what is only so now, the newest is kept; all else is added up. 0 of these: there
+// is none.
+enum class SyncUnit { kNumber, kBytes, kNanoseconds, kBytesPerSecond, kLatest };
 
 struct SyncCounter {
   const char* name;  // In the code; in a heartbeat, if it has a metric.
@@ -29,7 +30,9 @@ struct SyncCounter {
   const char* phase = "";  // The label by which the counters of one metric differ.
 
   constexpr bool is_exported() const { return *metric != '\0'; }
-  constexpr bool is_rate() const { return unit == SyncUnit::kBytesPerSecond; }
+  constexpr bool is_rate() const {
+    return unit == SyncUnit::kBytesPerSecond || unit == SyncUnit::kLatest;
+  }
 };
 
 namespace sync_tables {
@@ -71,6 +74,11 @@ inline constexpr SyncCounter kSync[] = {
      "Shards of elastic jobs that moved from slow ranks to faster ones."},
     {"audited_shards", kNumber, "audited_shards_total",
      "Shards of elastic jobs that a second rank has computed as well."},
+    {"joining_ns", kNanoseconds},  // From the start of the process until it began to join a group.
+    {"met_ns", kNanoseconds},      // The same, until it had met the others.
+    {"shards", kLatest},           // Of each step of an elastic job, this rank's.
+    {"won_ns", kNanoseconds, "moved_shards_won_seconds_total",
+     "Time that steps of elastic jobs would have taken longer if no shard had moved, estimated."},
 };
 
 // Of steps in which the others waited for one rank.

@@ -55,7 +55,7 @@ ddprun_test(NAME agent_process_test
 # The ledger, from the worker's page to the account; and a worker whose time is planted.
 ddprun_test(NAME ledger_test
             SOURCES unit/ledger/place_ledger_test.cc unit/ledger/node_ledger_test.cc unit/ledger/run_ledger_test.cc
-                    unit/ledger/time_texts_test.cc unit/ledger/status_text_test.cc unit/ledger/verdict_picture_test.cc unit/ledger/pages_test.cc fuzz/ledger_fuzz.cc
+                    unit/ledger/starts_test.cc unit/ledger/time_texts_test.cc unit/ledger/status_text_test.cc unit/ledger/verdict_picture_test.cc unit/ledger/pages_test.cc fuzz/ledger_fuzz.cc
             LIBRARIES ddprun_agent ddprun_launcher LABELS unit)
 add_executable(planted_worker process/worker_sdk/planted_worker.cc)
 target_link_libraries(planted_worker PRIVATE ddprun::worker_sdk ddprun_flags)

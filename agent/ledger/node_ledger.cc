@@ -71,23 +71,30 @@ TimePart NodeLedger::waits_as() const {
   return computed_ ? TimePart::kRestart : TimePart::kRendezvous;
 }
 
-void NodeLedger::spawned(int local_rank, int rank, int round, TimePoint now) {
+void NodeLedger::spawned(int local_rank, int rank, int round, TimePoint now,
+                         const WorkerBirth& birth) {
   Place& here = place(local_rank);
   here.ledger.end(/*keeps=*/false, waits_as(), now);
   here.ledger.start(/*first_round=*/round == 0, now);
-  begin_counting(here, now);
+  begin_counting(here, now, birth);
   here.rank = rank;
   computed_ = true;
   spare_ = false;
 }
 
-void NodeLedger::begin_counting(Place& place, TimePoint now) {
+void NodeLedger::begin_counting(Place& place, TimePoint now, const WorkerBirth& birth) {
   place.past.add(place.counted);
   place.counted = {};
   place.counted_at = now;
+  const auto took = std::chrono::duration_cast<Time>(birth.took);
+  place.starts.push_back({.preloaded = birth.preloaded,
+                          .spawn_us = std::clamp(took, Time{0}, Time(kTimeMax)).count()});
+  if (place.starts.size() > kStartsMax) place.starts.erase(place.starts.begin());
 }
 
-void NodeLedger::replaced(int local_rank, TimePoint now) { begin_counting(place(local_rank), now); }
+void NodeLedger::replaced(int local_rank, TimePoint now, const WorkerBirth& birth) {
+  begin_counting(place(local_rank), now, birth);
+}
 
 void NodeLedger::seated(int local_rank, int rank, TimePoint now) {
   Place& here = place(local_rank);
@@ -127,7 +134,15 @@ void NodeLedger::counted(int local_rank, const WorkerCounts& counts, TimePoint n
                             .steps = std::max(counts.sums["steps"], counts.sums["commits"]),
                             .late_steps = counts.late["steps"],
                             .expected = counts.sums["expected"],
-                            .late = std::chrono::duration_cast<Time>(late_time(counts.late))});
+                            .late = std::chrono::duration_cast<Time>(late_time(counts.late)),
+                            .shards = counts.sums["shards"],
+                            .won = time_of(counts.sums["won_ns"])});
+  if (!here.starts.empty()) {
+    ProcessStart& start = here.starts.back();
+    start.joining_us = time_of(counts.sums["joining_ns"]).count();
+    start.met_us = time_of(counts.sums["met_ns"]).count();
+    start.first_step_us = time_of(counts.sums["startup_ns"]).count();
+  }
   here.ledger.see(here.counted.work);
   if (here.counted.work.steps == before.work.steps) return;
   const TimeParts more = steps_since(here.counted.work.steps, before.work.steps);
@@ -172,7 +187,10 @@ rendezvous::NodeTimes NodeLedger::times(bool whole, TimePoint now) const {
                             .late_steps = place.past.late_steps + place.counted.late_steps,
                             .late = place.past.late + place.counted.late,
                             .repeated = place.repeated,
-                            .steps_left = steps_left(place.counted)});
+                            .steps_left = steps_left(place.counted),
+                            .shards = place.counted.shards,
+                            .won = place.past.won + place.counted.won,
+                            .starts = to_text(place.starts)});
     if (!whole || places_.size() > kDrawnMax) continue;
     times.places.back().spans = to_text(place.ledger.spans(now));
     times.places.back().bins = to_text(place.bins);

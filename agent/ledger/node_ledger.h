@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "common/ledger/place_ledger.h"
+#include "common/ledger/process_starts.h"
 #include "common/ledger/time_parts.h"
 #include "common/sync_counts.h"
 #include "rendezvous/protocol/wire.h"
@@ -16,15 +18,21 @@ namespace ddprun::agent {
 // What a worker's page reports of its work. A page may hold anything.
 WorkCounts work_counts(const SyncCounts& counts);
 
+// How a process was started: as a fork of one that has imported, and how long after the order.
+struct WorkerBirth {
+  bool preloaded = false;
+  Duration took{0};
+};
+
 class NodeLedger {
  public:
   // `began`: when the run was started here.
   NodeLedger(int places, TimePoint began);
 
   // A process begins in the place, as `rank`.
-  void spawned(int local_rank, int rank, int round, TimePoint now);
+  void spawned(int local_rank, int rank, int round, TimePoint now, const WorkerBirth& birth = {});
   // A process begins that has no seat yet.
-  void replaced(int local_rank, TimePoint now);
+  void replaced(int local_rank, TimePoint now, const WorkerBirth& birth = {});
   // A process that lives begins another round.
   void seated(int local_rank, int rank, TimePoint now);
   // `repeated`: so many steps run again. `step`: from which the worker continues.
@@ -53,9 +61,12 @@ class NodeLedger {
     std::uint64_t steps = 0, late_steps = 0;
     std::uint64_t expected = 0;  // Of all steps that it makes; 0: unknown.
     TimeParts::Time late{0};
+    std::uint64_t shards = 0;  // Of the last step.
+    TimeParts::Time won{0};    // That shards have moved.
 
     void add(const Counted& more) {
       steps += more.steps, late_steps += more.late_steps, late += more.late;
+      won += more.won;
     }
   };
   struct Place {
@@ -65,11 +76,12 @@ class NodeLedger {
     TimePoint counted_at{};
     Counted past{};  // ... and of those before: numbers only.
     TimeBins bins{};
-    std::uint64_t repeated = 0;  // Steps.
+    std::uint64_t repeated = 0;          // Steps.
+    std::vector<ProcessStart> starts{};  // The last is that of the present process.
   };
 
   Place& place(int local_rank);
-  static void begin_counting(Place& place, TimePoint now);
+  static void begin_counting(Place& place, TimePoint now, const WorkerBirth& birth);
   TimePart waits_as() const;
 
   TimePoint began_;

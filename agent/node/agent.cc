@@ -245,6 +245,7 @@ bool Agent::hold(const rendezvous::DaemonMessage& message) {
   awaits_fill_ = fills;
   if (!fills && !(is_first && awaits_imports_)) return false;
   held_ = message;
+  if (!is_again) held_since_ = Clock::now();
   if (is_new_fill) limit_fill();
   if (is_again && !is_new_fill) return true;
   if (!options_.reports_for_run) return true;

@@ -168,6 +168,7 @@ class Agent {
   void begin_places();
   void add_place(int local_rank);
   void note_reserve();
+  WorkerBirth birth_of(int pid, TimePoint ordered) const;
   void spawn_all();
   Result<WorkerEnds> open_worker(int local_rank);
   void forget_worker(int local_rank);
@@ -311,9 +312,10 @@ class Agent {
   boost::asio::steady_timer beat_timer_;
   boost::asio::steady_timer preload_timer_;
   ImportNotes imports_;
-  int renewals_left_ = 3;        // Of the fork server.
-  bool awaits_imports_ = false;  // The first workers wait for it.
-  bool reported_cold_ = false;   // Why workers are not forks.
+  int renewals_left_ = 3;                // Of the fork server.
+  std::optional<TimePoint> held_since_;  // Until the workers of that order are started.
+  bool awaits_imports_ = false;          // The first workers wait for it.
+  bool reported_cold_ = false;           // Why workers are not forks.
   SentSignals sent_;
   boost::asio::posix::stream_descriptor signals_;  // Readable while sent_ has one.
   std::unique_ptr<memory::MemoryLink> memory_;     // Null: there is no memory folder.

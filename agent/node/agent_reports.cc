@@ -113,7 +113,8 @@ void Agent::write_account(const Exit& exit) const {
   if (!account_.empty()) write(options_.files.account, account_);
   if (!exit.verdict || !exit.verdict->ledger) return;
   const LedgerTotals& ledger = *exit.verdict->ledger;
-  write(options_.files.ledger, std::to_string(ledger.wall.count()) + " " + to_text(ledger.parts));
+  write(options_.files.ledger, std::to_string(ledger.wall.count()) + " " + to_text(ledger.parts) +
+                                   " " + to_text(ledger.starts) + " " + to_text(ledger.shards));
 }
 
 // For a person at a terminal that can show it. Otherwise the paragraph is printed.

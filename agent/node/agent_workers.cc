@@ -77,7 +77,13 @@ void Agent::note_reserve() {
   }
 }
 
+WorkerBirth Agent::birth_of(int pid, TimePoint ordered) const {
+  return {.preloaded = processes_.is_fork(pid), .took = std::chrono::steady_clock::now() - ordered};
+}
+
 void Agent::spawn_all() {
+  const TimePoint ordered =
+      std::exchange(held_since_, std::nullopt).value_or(std::chrono::steady_clock::now());
   int prepared = 0;
   std::optional<Failure> why;
   for (bool go_on = true; go_on && prepared < options_.offer.local_world_size;) {
@@ -94,8 +100,10 @@ void Agent::spawn_all() {
   DDPRUN_ASSERT(std::ssize(pids) == prepared || pids.back().has_error());
   int living = 0;
   for (; living < prepared && pids[static_cast<std::size_t>(living)]; ++living) {
-    progress_.started(living, rank_of(living), *pids[static_cast<std::size_t>(living)]);
-    ledger_.spawned(living, rank_of(living), seat_->round, std::chrono::steady_clock::now());
+    const int pid = *pids[static_cast<std::size_t>(living)];
+    progress_.started(living, rank_of(living), pid);
+    ledger_.spawned(living, rank_of(living), seat_->round, std::chrono::steady_clock::now(),
+                    birth_of(pid, ordered));
   }
   for (int local_rank = living; local_rank < prepared; ++local_rank) forget_worker(local_rank);
   if (living < prepared) why = pids[static_cast<std::size_t>(living)].error();
@@ -449,6 +457,8 @@ void Agent::act(const SpawnWorker& spawn) {
   place.seated = place.ready = false;
   DDPRUN_ASSERT(!place.ending);
   stop_states_.erase(spawn.local_rank);
+  held_since_.reset();
+  const TimePoint ordered = Clock::now();
   auto ends = open_worker(spawn.local_rank);
   Result<int> pid = ends ? Result<int>(0) : Result<int>(ends.error());
   if (ends) {
@@ -456,7 +466,7 @@ void Agent::act(const SpawnWorker& spawn) {
     processes_.spawn_soon(worker_spec(spawn.local_rank, has_link), std::move(*ends));
     pid = processes_.finish_spawns().front();
   }
-  if (pid) ledger_.replaced(spawn.local_rank, Clock::now());
+  if (pid) ledger_.replaced(spawn.local_rank, Clock::now(), birth_of(*pid, ordered));
   note_reserve();
   if (pid) return progress_.started(spawn.local_rank, /*rank=*/-1, *pid);
   forget_worker(spawn.local_rank);

@@ -230,7 +230,9 @@ std::vector<Result<int>> PosixProcessHost::finish_spawns() {
       continue;
     }
     if (soon.forked) {
-      pids.emplace_back(watch(soon.local_rank, std::move(*soon.forked)));
+      const int pid = watch(soon.local_rank, std::move(*soon.forked));
+      workers_.at(pid).is_fork = true;
+      pids.emplace_back(pid);
       continue;
     }
     DDPRUN_ASSERT(next != started.end());
@@ -315,6 +317,11 @@ void PosixProcessHost::signal_worker(int local_rank, int signal) {
   for (const auto& [pid, worker] : workers_) {
     if (worker.local_rank == local_rank) signal_group(pid, signal);
   }
+}
+
+bool PosixProcessHost::is_fork(int pid) const {
+  const auto found = workers_.find(pid);
+  return found != workers_.end() && found->second.is_fork;
 }
 
 std::map<int, int> PosixProcessHost::pids() const {

@@ -66,6 +66,7 @@ class PosixProcessHost final : public ProcessHost {
   Result<void> use_cgroup(const std::string& job);
 
   std::map<int, int> pids() const;  // Of the workers that live, by local rank.
+  bool is_fork(int pid) const;      // Of the fork server, not started cold.
 
   // Forgets the workers that are left, without a call of on_exit. Returns what each is and does,
   // for the message that SIGKILL does not end them.
@@ -76,6 +77,7 @@ class PosixProcessHost final : public ProcessHost {
     int local_rank;
     boost::asio::posix::stream_descriptor exit;  // Its pidfd.
     bool ends_family = false;
+    bool is_fork = false;
   };
 
   // One that spawn_soon() was called for: a fork already, or under way in the spawner.

@@ -12,6 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "common/ledger/process_starts.h"
+#include "common/ledger/shard_totals.h"
+
 namespace ddprun {
 
 // New parts stand at the end: the position of a part is what agent and daemon send.
@@ -69,6 +72,8 @@ struct LedgerTotals {
   TimeParts parts{};
   int changes = 0;             // Rounds that began with workers of the one before.
   std::uint64_t repeated = 0;  // Steps that ran again in these.
+  StartTotals starts{};
+  ShardTotals shards{};
   bool operator==(const LedgerTotals&) const = default;
 
   TimeParts::Time in_run() const;     // All but that of spares and of places outside the run.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <sstream>
 #include <utility>
 
 #include "common/exit_status.h"
@@ -85,11 +86,15 @@ std::string contents_of(const std::string& path) {
 }
 
 std::string ledger_of(const std::string& folder, std::size_t width) {
-  const std::string text = contents_of(folder + "/" + kLedgerFile);
-  const auto parts = parse_time_parts(text.substr(text.find(' ') + 1));
-  const auto wall = parse_time_parts(text.substr(0, text.find(' ')));
-  if (!parts || !wall) return "";
-  return ledger_text({.wall = wall->times[0], .parts = *parts}, width);
+  std::istringstream text(contents_of(folder + "/" + kLedgerFile));
+  std::string wall_text, parts_text, starts_text, shards_text;
+  text >> wall_text >> parts_text >> starts_text >> shards_text;
+  const auto parts = parse_time_parts(parts_text), wall = parse_time_parts(wall_text);
+  const auto starts = parse_start_totals(starts_text);
+  const auto shards = parse_shard_totals(shards_text);
+  if (!parts || !wall || !starts || !shards) return "";
+  return ledger_text(
+      {.wall = wall->times[0], .parts = *parts, .starts = *starts, .shards = *shards}, width);
 }
 
 // The width of the terminal at standard output; 0: not a terminal, or unknown.

@@ -80,11 +80,17 @@ std::string ledger_text(const LedgerTotals& ledger, std::size_t width) {
                                   : "goodput not known: no rank reported steps; ";
   const std::string first = goodput + rank_time_text(ledger.in_run()) +
                             ", of all ranks, starts and restarts, in " + took_text(ledger.wall);
-  std::string text;
-  for (const std::string& line : wrapped_lines(first, width == 0 ? first.size() : width)) {
-    text += line + "\n";
-  }
-  return text + fitted_rows(ledger, width);
+  const auto paragraph = [width](const std::string& sentence) {
+    std::string text;
+    for (const std::string& line : wrapped_lines(sentence, width == 0 ? sentence.size() : width)) {
+      text += line + "\n";
+    }
+    return text;
+  };
+  std::string text = paragraph(first) + fitted_rows(ledger, width);
+  for (const std::string& line : start_lines(ledger.starts)) text += paragraph(line);
+  const std::string shards = shard_line(ledger.shards);
+  return shards.empty() ? text : text + paragraph(shards);
 }
 
 namespace {

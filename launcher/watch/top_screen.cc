@@ -191,6 +191,7 @@ constexpr KeyHelp kKeys[] = {
     {"LATE", "LATE", "how long the others wait for it, a step, lately"},
     {"CPU", "CPU", "processors that its process occupies, 100 % each; from 90 columns on"},
     {"MEMORY", "MEMORY", "resident, of its process; from 100 columns on"},
+    {"SHARDS", "SHARDS", "of its last step, in an elastic job; from 110 columns on"},
     {"NOW", "NOW", "a node's phase; of a rank what its time counts as"}};
 constexpr std::size_t kKeyColumns = 14;
 
@@ -218,7 +219,7 @@ constexpr std::size_t kEventsMax = 8;
 constexpr std::size_t kHostColumns = 16;
 // Columns of the terminal from which on there is room for a field; node and phase have always room.
 constexpr int kLateFrom = 37, kStepFrom = 48, kRanksFrom = 60, kRateFrom = 69, kCpuFrom = 90,
-              kMemoryFrom = 100;
+              kMemoryFrom = 100, kShardsFrom = 110;
 constexpr double kEtaMax = 1e7;  // Seconds: longer is not a forecast.
 
 bool is_late(const RankStatus& rank) { return rendezvous::is_late(rank.late_ms, rank.steps_per_s); }
@@ -370,7 +371,8 @@ class Screen {
   void table() {
     if (run_.nodes.empty()) return count_events(0);
     put(line());
-    put(std::move(row({"NODE", "RANKS", "STEP", "STEPS/S", "LATE", "CPU", "MEMORY"}).add("  NOW")));
+    put(std::move(
+        row({"NODE", "RANKS", "STEP", "STEPS/S", "LATE", "CPU", "MEMORY", "SHARDS"}).add("  NOW")));
     const auto nodes = ordered(run_, view_.order);
     std::size_t rows = nodes.size();
     for (const NodeStatus* node : nodes) rows += is_open(*node) ? node->ranks.size() : 0;
@@ -403,7 +405,7 @@ class Screen {
   }
 
   struct Cells {
-    std::string host, ranks, step, rate, late, cpu, memory;
+    std::string host, ranks, step, rate, late, cpu, memory, shards;
   };
   ScreenLine row(const Cells& cells) const {
     ScreenLine here = line();
@@ -416,6 +418,7 @@ class Screen {
     }
     if (has_room(kCpuFrom) && has_usage()) here.add(right_aligned(cells.cpu, 8));
     if (has_room(kMemoryFrom) && has_usage()) here.add(right_aligned(cells.memory, 10));
+    if (has_room(kShardsFrom) && has_shards()) here.add(right_aligned(cells.shards, 8));
     return here;
   }
   bool has_room(int columns) const { return style_.columns == 0 || style_.columns >= columns; }
@@ -423,6 +426,14 @@ class Screen {
     return std::ranges::any_of(run_.nodes, [](const NodeStatus& node) {
       return std::ranges::any_of(node.ranks, [](const RankStatus& rank) { return rank.resident; });
     });
+  }
+  bool has_shards() const {
+    return std::ranges::any_of(run_.nodes, [](const NodeStatus& node) {
+      return std::ranges::any_of(node.ranks, [](const RankStatus& rank) { return rank.shards; });
+    });
+  }
+  std::string shards(std::uint64_t count) const {
+    return count == 0 ? none() : std::to_string(count);
   }
   std::string cpu(double processors) const {
     return processors > 0 ? std::to_string(std::lround(100 * processors)) + " %" : none();
@@ -456,15 +467,17 @@ class Screen {
   }
 
   void node_row(const NodeStatus& node, bool chosen) {
-    std::uint64_t step = 0, bytes = 0;
+    std::uint64_t step = 0, bytes = 0, shard_count = 0;
     double fastest = 0, processors = 0;
     for (const RankStatus& rank : node.ranks) {
       step = std::max(step, rank.steps);
       fastest = std::max(fastest, rank.steps_per_s);
       processors += rank.cpu, bytes += rank.resident;
+      shard_count += rank.rank >= 0 ? rank.shards : 0;
     }
-    ScreenLine here = row({cell_text(node.host), ranks_of(node), steps(step), rate(fastest),
-                           late(latest_of(node)), cpu(processors), memory(bytes)});
+    ScreenLine here =
+        row({cell_text(node.host), ranks_of(node), steps(step), rate(fastest),
+             late(latest_of(node)), cpu(processors), memory(bytes), shards(shard_count)});
     here.add("  " + cell_text(node.phase));
     if (node.memory) here.add(folder_text(*node.memory));
     constexpr auto kSilentMin = Milliseconds(2'000);
@@ -479,7 +492,7 @@ class Screen {
     ScreenLine here = row({place + "local " + std::to_string(rank.local_rank),
                            rank.rank >= 0 ? std::to_string(rank.rank) : none(), steps(rank.steps),
                            rate(rank.steps_per_s), late(is_late(rank) ? &rank : nullptr),
-                           cpu(rank.cpu), memory(rank.resident)});
+                           cpu(rank.cpu), memory(rank.resident), shards(rank.shards)});
     put(std::move(here.add("  " + cell_text(rank.at))));
   }
 

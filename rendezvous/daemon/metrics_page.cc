@@ -310,6 +310,16 @@ void write_memory(Writer& out, const std::map<std::string, MemoryUse>& memory) {
   }
 }
 
+void write_shards(Writer& out, const std::map<std::string, std::map<int, std::uint64_t>>& shards) {
+  if (shards.empty()) return;
+  auto family = out.gauges("ddprun_shards", "Shards of each rank's last step, of elastic jobs.");
+  for (const auto& [run, ranks] : shards) {
+    for (const auto& [rank, count] : ranks) {
+      family.add({{"run", run}, {"rank", std::to_string(rank)}}, number(count));
+    }
+  }
+}
+
 void write_connections(Writer& out, const Measurement& measured) {
   out.gauge("ddprun_connections", "Control links of agents and operators.",
             number(measured.connections));
@@ -340,6 +350,7 @@ std::string metrics_text(const Measurement& measured) {
   write_sync(out, measured.sync);
   write_ledgers(out, measured.ledgers);
   write_memory(out, measured.memory);
+  write_shards(out, measured.shards);
   write_connections(out, measured);
   if (measured.has_journal) {
     out.counter("ddprun_journal_records_total", "Records written to the journal.",

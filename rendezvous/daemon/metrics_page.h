@@ -101,6 +101,8 @@ struct Measurement {
   std::map<std::string, LedgerTotals> ledgers;  // By run id.
   RefusalCounts refused;  // By the listener, the links and the coordinator together.
   std::map<std::string, MemoryUse> memory;  // By run id: all folders, and the oldest copy.
+  // By run id and rank, of elastic jobs.
+  std::map<std::string, std::map<int, std::uint64_t>> shards;
   std::size_t connections = 0;
   std::size_t handshakes = 0;
   std::size_t http_connections = 0;

@@ -116,6 +116,10 @@ std::string Operations::metrics() const {
       all.used += use.used;
       all.behind = std::max(all.behind, use.behind);  // No copy is less than any.
     }
+    for (const RunLedger::Row& row : ledger.rows(Clock::now())) {
+      const bool has_shards = !row.gone_at && row.times.rank >= 0 && row.times.shards > 0;
+      if (has_shards) measured.shards[run_id][row.times.rank] = row.times.shards;
+    }
   }
   measured.refused = measured.counters.refused;
   measured.refused += server_.listener().refused();

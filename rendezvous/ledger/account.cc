@@ -53,6 +53,7 @@ ordered_json run_json(const RunLedger& ledger, const AccountHead& head,
           {"max_nodes", head.max_nodes},
           {"changes", totals.changes},
           {"steps_repeated", totals.repeated},
+          {"moved_shards_won_s", seconds(Time(totals.shards.won_us))},
           {"steps", steps}};
 }
 
@@ -132,6 +133,22 @@ ordered_json bins_json(const RunLedger::Row& row, Time wall) {
   return signs;
 }
 
+ordered_json starts_json(const RunLedger::Row& row) {
+  ordered_json list = ordered_json::array();
+  const auto starts = parse_process_starts(row.times.starts);
+  for (const ProcessStart& start : starts.value_or(std::vector<ProcessStart>())) {
+    ordered_json object = {{"preloaded", start.preloaded}};
+    for (std::size_t i = 0; i < kStartParts; ++i) {
+      const auto part = static_cast<StartPart>(i);
+      if (const auto took = start[part]) {
+        object[std::string(name_of(part)) + "_s"] = seconds(Time(*took));
+      }
+    }
+    list.push_back(std::move(object));
+  }
+  return list;
+}
+
 ordered_json slots_json(const std::vector<RunLedger::Row>& rows, Time wall,
                         const std::map<std::string, int>& hosts) {
   ordered_json list = ordered_json::array();
@@ -148,6 +165,10 @@ ordered_json slots_json(const std::vector<RunLedger::Row>& rows, Time wall,
     if (row.times.late_steps > 0) {
       object["late_s"] = seconds(row.times.late);
       object["late_steps"] = row.times.late_steps;
+    }
+    if (row.times.shards > 0) object["shards"] = row.times.shards;
+    if (ordered_json starts = starts_json(row); !starts.empty()) {
+      object["starts"] = std::move(starts);
     }
     list.push_back(std::move(object));
   }

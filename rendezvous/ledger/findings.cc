@@ -186,7 +186,8 @@ void add_ranks(RunStatus& run, const RunLedger& ledger, TimePoint now) {
                                  .steps_per_s = row.steps_per_s,
                                  .late_ms = late.count(),
                                  .cpu = row.cpu,
-                                 .resident = row.times.resident});
+                                 .resident = row.times.resident,
+                                 .shards = row.times.shards});
   }
   const std::map<NodeId, MemoryUse> memory = ledger.memory(now);
   for (NodeStatus& node : run.nodes) {

@@ -210,6 +210,12 @@ LedgerTotals RunLedger::totals(TimePoint now) const {
       ++totals.places;
       // A worker that keeps its process has been in every change.
       totals.repeated = std::max(totals.repeated, place.repeated);
+      if (!node.lost) totals.shards.add(place.rank, place.shards);
+      totals.shards.won_us = std::min(totals.shards.won_us + place.won.count(), kTimeMax.count());
+      const auto starts = parse_process_starts(place.starts);
+      for (const ProcessStart& start : starts.value_or(std::vector<ProcessStart>())) {
+        totals.starts.add(start);
+      }
     }
   }
   return totals;

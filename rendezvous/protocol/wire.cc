@@ -40,6 +40,7 @@ void fields(auto& a, archive::Is<PlaceTimes> auto& m) {
   a.added("spans", m.spans), a.added("bins", m.bins);
   a.added("repeated", m.repeated);
   a.added("steps_left", m.steps_left), a.added("ran_us", m.ran), a.added("resident", m.resident);
+  a.added("shards", m.shards), a.added("won_us", m.won), a.added("starts", m.starts);
 }
 void fields(auto& a, archive::Is<MemoryUse> auto& m) {
   a("used", m.used), a("size", m.size), a("behind_ms", m.behind);

@@ -37,6 +37,7 @@ struct RunConfig {
   Milliseconds stop_timeout{40'000};  // A node that has not stopped its workers by then is lost.
   bool join_at_restart = false;  // New nodes wait until the round ends anyway; else they end it.
   int min_ranks = 0;             // No round has fewer; 0: any number.
+  int audit_per_million = 0;     // Of the shards of elastic jobs: --audit.
   bool operator==(const RunConfig&) const = default;
 };
 
@@ -188,6 +189,9 @@ struct PlaceTimes {
   std::uint64_t steps_left = 0;  // That the program still expects; 0: unknown, or none.
   TimeParts::Time ran{0};        // Processor time of its present process, ...
   std::uint64_t resident = 0;    // ... and its memory in bytes; 0: not known.
+  std::uint64_t shards = 0;      // Of its last step, in an elastic job; 0: not known.
+  TimeParts::Time won{0};        // That shards have moved from slow ranks; counted by rank 0.
+  std::string starts{};          // Of its processes: common/ledger/process_starts.h.
   std::string spans{};           // Of the run's picture: common/ledger/place_ledger.h; ...
   std::string bins{};            // ... and common/ledger/time_parts.h. With the last message only.
   bool operator==(const PlaceTimes&) const = default;

@@ -19,6 +19,20 @@ inline bool from_archive(const std::string& text, TimeParts& parts) {
   return parsed.has_value();
 }
 
+inline std::string to_archive(const StartTotals& totals) { return to_text(totals); }
+inline bool from_archive(const std::string& text, StartTotals& totals) {
+  const auto parsed = parse_start_totals(text);
+  if (parsed) totals = *parsed;
+  return parsed.has_value();
+}
+
+inline std::string to_archive(const ShardTotals& totals) { return to_text(totals); }
+inline bool from_archive(const std::string& text, ShardTotals& totals) {
+  const auto parsed = parse_shard_totals(text);
+  if (parsed) totals = *parsed;
+  return parsed.has_value();
+}
+
 inline int to_archive(TimePart part) { return static_cast<int>(part); }
 inline bool from_archive(int number, TimePart& part) {  // A newer ddprun may have more.
   const bool known = number >= 0 && number < static_cast<int>(kTimeParts);
@@ -45,6 +59,7 @@ void fields(auto& a, archive::Is<WorkerDeath> auto& m) {
 void fields(auto& a, archive::Is<LedgerTotals> auto& m) {
   a("places", m.places), a("wall_us", m.wall), a("parts_us", m.parts);
   a.added("changes", m.changes), a.added("repeated", m.repeated);
+  a.added("starts", m.starts), a.added("shards", m.shards);
 }
 
 }  // namespace ddprun
@@ -58,6 +73,7 @@ void fields(auto& a, archive::Is<RunConfig> auto& m) {
   a.added("join_at_restart", m.join_at_restart);
   a.added("standstill_timeout_ms", m.standstill_timeout);
   a.added("min_ranks", m.min_ranks);
+  a.sparse("audit_per_million", m.audit_per_million);
 }
 void fields(auto& a, archive::Is<NodeOffer> auto& m) {
   a("host", m.host), a("address", m.address), a("store_port", m.store_port);

@@ -65,6 +65,7 @@ void fields(auto& a, archive::Is<RankStatus> auto& m) {
   a("rank", m.rank), a("local_rank", m.local_rank), a("at", m.at), a("steps", m.steps);
   a("late_ms", m.late_ms), a("steps_per_s", m.steps_per_s);
   a.added("cpu", m.cpu), a.added("resident_bytes", m.resident);
+  a.sparse("shards", m.shards);
 }
 void fields(auto& a, archive::Is<LateStatus> auto& m) {
   a("rank", m.rank), a("host", m.host), a("late_ms", m.late_ms), a("late_s", m.late_s);

@@ -26,6 +26,7 @@ struct RankStatus {
   double late_ms = 0;
   double cpu = 0;              // Lately: how many processors its process occupied.
   std::uint64_t resident = 0;  // Bytes of its memory; 0: not known.
+  std::uint64_t shards = 0;    // Of its last step, in an elastic job; 0: not known.
 };
 
 struct NodeStatus {

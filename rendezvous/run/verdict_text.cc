@@ -159,6 +159,22 @@ ordered_json to_json(const WorkerDeath& death) {
   return object;
 }
 
+// Averages, in seconds.
+ordered_json to_json(const StartTotals::Kind& kind) {
+  ordered_json object = {{"processes", kind.processes}};
+  for (std::size_t i = 0; i < kStartParts; ++i) {
+    const auto part = static_cast<StartPart>(i);
+    if (const auto mean = kind.mean(part)) object[std::string(name_of(part)) + "_s"] = *mean;
+  }
+  return object;
+}
+
+ordered_json to_json(const ShardTotals& shards) {
+  return {{"fewest", shards.fewest},
+          {"most", shards.most},
+          {"won_s", static_cast<double>(shards.won_us) / 1e6}};
+}
+
 ordered_json to_json(const LedgerTotals& ledger) {
   const auto seconds = [](TimeParts::Time time) {
     return std::chrono::duration<double>(time).count();
@@ -169,12 +185,16 @@ ordered_json to_json(const LedgerTotals& ledger) {
   }
   const ordered_json goodput =
       ledger.has_goodput() ? ordered_json(ledger.goodput()) : ordered_json(nullptr);
-  return {{"wall_s", seconds(ledger.wall)},
-          {"places", ledger.places},
-          {"goodput", goodput},
-          {"changes", ledger.changes},
-          {"steps_repeated", ledger.repeated},
-          {"parts_s", std::move(parts)}};
+  ordered_json object = {{"wall_s", seconds(ledger.wall)},
+                         {"places", ledger.places},
+                         {"goodput", goodput},
+                         {"changes", ledger.changes},
+                         {"steps_repeated", ledger.repeated},
+                         {"parts_s", std::move(parts)}};
+  object["starts"] = {{"cold", to_json(ledger.starts.cold)},
+                      {"preloaded", to_json(ledger.starts.preloaded)}};
+  if (ledger.shards.ranks > 0) object["shards"] = to_json(ledger.shards);
+  return object;
 }
 
 }  // namespace

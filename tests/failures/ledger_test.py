@@ -93,6 +93,26 @@ class Planted(LedgerCase):
         self.assertRegex(job.out(), r"goodput 0\.0 % of [0-9.]+ rank-s")
         self.assertRegex(job.out(), r"  lost work +[0-9.]+ % ")
 
+    def test_starts_are_shown_in_their_parts(self):
+        account = self.run_planted("startup=300", "steps=6", "fail=0:3", "save=2:10", f"state={self.path('state')}",
+                                   launch=("--nproc-per-node", "2", "--max-restarts", "1", "--report"))
+        for slot in account["slots"]:
+            self.assertEqual([start["preloaded"] for start in slot["starts"]], [False, False])
+            for start in slot["starts"]:
+                self.assertEqual(set(start), {"preloaded", "spawn_s", "imports_s", "rendezvous_s", "first_step_s"})
+                self.assertGreaterEqual(start["imports_s"], 0.3 - SLACK)
+        self.assertRegex(self.job.out(), r"starts of 4 processes, cold, on average: spawn .*, imports .*, rendezvous .*, until the "
+                                         r"first step ")
+
+    def test_the_sums_of_starts_are_in_the_verdict(self):
+        verdict = self.path("verdict.json")
+        self.run_ddprun("--nproc-per-node", "2", "--error-file", verdict, PLANTED, "startup=300", "steps=3", "fail=0:1", code=137)
+        with open(verdict, encoding="utf-8") as f:
+            starts = json.load(f)["ledger"]["starts"]
+        self.assertEqual(starts["preloaded"], {"processes": 0})
+        self.assertEqual(starts["cold"]["processes"], 2)
+        self.assertGreaterEqual(starts["cold"]["imports_s"], 0.3 - SLACK)
+
     def test_a_run_that_is_interrupted_has_an_account_too(self):
         path = self.path("report.html")
         job = self.start("--nproc-per-node", "2", "--report-html", path, *shell(env_to() + PASS_GATE))

@@ -1,7 +1,9 @@
 """ddprun.elastic without torch: ranks that are killed, bodies that raise or catch what they should not, kept state of every
 kind, samples that end processes, and misuse."""
 
+import json
 import os
+import re
 import sys
 import unittest
 
@@ -98,9 +100,11 @@ class Jobs(ElasticCase):
 
     def test_replacements_are_forks_with_preload(self):
         job = self.ended(TRAIN, "print('preloaded', 'xml.dom.minidom' in sys.modules, flush=True)\n", MAIN,
-                         env={"DIE": "begin:3:1 summed:13:0"}, options=("--max-restarts", "9", "--preload", "xml.dom.minidom"))
+                         env={"DIE": "begin:3:1 summed:13:0"},
+                         options=("--max-restarts", "9", "--preload", "xml.dom.minidom", "--report"))
         self.assert_right(job, 3 + 2)
         self.assertEqual(self.said(job, "preloaded .*"), ["preloaded True"] * 5, job.text())
+        self.assertRegex(job.out(), "starts of 5 processes, preloaded, on average: spawn .*, imports .*, rendezvous .*")
         self.assertEqual(job.err().count("the other workers continue"), 2, job.text())
 
     def test_all_but_one_die_at_once(self):
@@ -412,8 +416,15 @@ while job.committed < 400 and not has_given[0] and not (os.environ.get("EVEN") a
     job.run(job.committed + 1, slow)
 print("shards", mine[0], mine[-1], job.counters.moved_shards > 0, flush=True)
 """
-        job = self.ended(code)
+        page = self.path("report.html")
+        job = self.ended(code, options=("--max-restarts", "9", "--report", "--report-html", page))
         self.assertEqual(len(self.said(job, "shards 4 [12] True")), 1, job.text())
+        self.assertRegex(job.out(), r"shards of an elastic job: [12] \(rank 1\) to \d+ per rank; with an even division the steps "
+                                    r"would have taken about ")
+        with open(page, encoding="utf-8") as file:
+            account = json.loads(re.search('(?s)id="data">(.*?)</script>', file.read())[1])
+        self.assertEqual(sum(slot["shards"] for slot in account["slots"]), SHARDS)
+        self.assertGreater(account["run"]["moved_shards_won_s"], 0)
         self.assert_each_sample_once(LENGTH, SHARDS, len(self.commits().popitem()[1]))
         job = self.ended(code, env={"EVEN": "yes"})
         self.assertEqual(self.said(job, "shards .*"), ["shards 4 4 False"] * 3, job.text())

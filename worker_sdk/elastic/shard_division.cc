@@ -142,6 +142,20 @@ bool ShardDivision::move_one(const std::vector<Pace>& paces) {
   return true;
 }
 
+Pace ShardDivision::won() const {
+  const std::vector<Pace> paces = known_paces();
+  if (paces.empty() || counts_.empty()) return 0;
+  const int ranks = static_cast<int>(paces.size());
+  Time even = 0, now = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    const int share = static_cast<int>(shards_of(rank, ranks, shards_).size());
+    even = std::max(even, time_of(share, paces[at]));
+    now = std::max(now, time_of(counts_[at], paces[at]));
+  }
+  return static_cast<Pace>(std::clamp<Time>(even - now, 0, kPaceMost));
+}
+
 Pace ShardDivision::pace(int rank) const {
   const auto at = static_cast<std::size_t>(rank);
   if (at >= averages_.size() || averages_[at].measures < kMeasuresNeeded) return 0;

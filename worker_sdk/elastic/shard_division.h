@@ -40,6 +40,9 @@ class ShardDivision {
   // A step is committed; by rank, what each has measured in it.
   void advance(std::span<const Pace> measured);
 
+  // What a step takes less than with an even division, for each unit of work in a shard; by the
+  // ranks' averages. 0 as long as none is known.
+  Pace won() const;
   Pace pace(int rank) const;  // The rank's average; 0 as long as it has not been measured enough.
   std::int64_t moves() const { return moves_; }  // Shards that have moved since the round began.
   std::uint64_t fingerprint() const;             // Equal on ranks that divide alike.

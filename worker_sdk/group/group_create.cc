@@ -63,10 +63,12 @@ Variables GroupInside::process_variables() {
 }
 
 ProcessGroup GroupInside::join(const Plan& plan, const InitOptions& options,
-                               const std::shared_ptr<RoundFence>& fence) {
+                               const std::shared_ptr<RoundFence>& fence,
+                               std::chrono::nanoseconds joining_at) {
   if (wants_crash_report()) install_crash_report();
-  return join(plan, options,
-              std::make_shared<Progress>(environment_variable("DDPRUN_PROGRESS"), fence));
+  auto progress = std::make_shared<Progress>(environment_variable("DDPRUN_PROGRESS"), fence);
+  progress->begin_joining(joining_at.count() > 0 ? joining_at : process_age());
+  return join(plan, options, std::move(progress));
 }
 
 ProcessGroup GroupInside::join_unseen(const InitOptions& options) {
@@ -85,6 +87,7 @@ ProcessGroup GroupInside::join(const Plan& plan, const InitOptions& options,
                            .nccl = nullptr,
                            .excluded = {},
                            .fence = progress->fence()});
+  progress->met();
   return ProcessGroup(std::make_unique<ProcessGroup::Impl>(
       plan, std::move(joined), options, std::move(progress), std::move(siblings)));
 }

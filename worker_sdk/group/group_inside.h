@@ -21,8 +21,10 @@ struct GroupInside {
   static Variables process_variables();
   // Used by ProcessGroup::init with the plan that it has read from the environment. With a fence
   // the group is one of that round: once it is raised, every call throws `membership_changed`.
+  // `joining_at`: how old the process was when it began to wait for the others; 0: it begins now.
   static ProcessGroup join(const Plan& plan, const InitOptions& options,
-                           const std::shared_ptr<RoundFence>& fence = nullptr);
+                           const std::shared_ptr<RoundFence>& fence = nullptr,
+                           std::chrono::nanoseconds joining_at = {});
   // A group beside the program's own, of the same ranks, on the host. The agent is not informed of
   // its operations and errors.
   static ProcessGroup join_unseen(const InitOptions& options);

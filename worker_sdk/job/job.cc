@@ -278,8 +278,21 @@ std::ranges::iota_view<int, int> JobInside::shards(Step::State& step, int shards
   return mine;
 }
 
+// For the run's reports: this rank's shards, and by rank 0 what it has won that they have moved.
+void JobInside::count_shards(const Step::State& step) {
+  const auto mine = division_.of(group_->rank(), step.shards).size();
+  WorkerCounts counts{.sums = {{"shards", static_cast<std::uint64_t>(mine)}}, .late = {}};
+  if (group_->rank() == 0 && mine > 0) {
+    const double work = step.work / static_cast<double>(mine);
+    counts.sums["won_ns"] = static_cast<std::uint64_t>(
+        std::clamp(static_cast<double>(division_.won()) / 1000 * work, 0.0, 1e18));
+  }
+  GroupInside::progress(*group_)->count(counts);
+}
+
 // Only now, as a step that is not committed leaves no trace.
 void JobInside::advance_division(const Step::State& step) {
+  if (step.shards > 0) count_shards(step);
   if (step.measured.empty()) return;
   const std::int64_t moved = division_.moves();
   division_.advance(step.measured);

@@ -30,6 +30,7 @@
 #include "worker_sdk/job/standing.h"
 #include "worker_sdk/join/environment.h"
 #include "worker_sdk/worker/agent_link.h"
+#include "worker_sdk/worker/progress.h"
 
 namespace ddprun::elastic {
 
@@ -132,6 +133,7 @@ class JobInside {
   void run_step(const Job::Body& body);
   bool agree_to_leave(Step::State& step);
   void advance_division(const Step::State& step);
+  void count_shards(const Step::State& step);
   bool follows_speed() const { return !options_.even_shards; }
   bool is_auditing() const { return per_million_ > 0 && group_->world_size() > 1; }
   std::vector<int> audited(const Step::State& step) const;
@@ -201,6 +203,7 @@ class JobInside {
   const std::uint64_t forks_ = worker_sdk::fork_count();
   const std::unique_ptr<Replay> replay_;  // Null: the process is a rank of a job.
   const std::string bundles_;             // The folder for bundles; empty: there is none.
+  const std::chrono::nanoseconds ready_at_ = worker_sdk::process_age();
   const std::unique_ptr<worker_sdk::AgentLink> link_;  // Null: the ranks are fixed.
   KeptState kept_;
   std::vector<std::unique_ptr<Sharded>> sharded_;

@@ -189,7 +189,7 @@ void JobInside::join() {
   }
   await_seat();
   pass("seated");
-  group_ = GroupInside::join(plan_of_seat(), options_.init, seat_->fence);
+  group_ = GroupInside::join(plan_of_seat(), options_.init, seat_->fence, ready_at_);
 }
 
 void JobInside::enter() {

@@ -40,6 +40,7 @@ ForeignSteps::~ForeignSteps() {
 
 void ForeignSteps::join(const InitOptions& options) {
   DDPRUN_ASSERT(!group_);
+  progress_->met();  // In the program's own group.
   group_.emplace(GroupInside::join_unseen(options));
 }
 

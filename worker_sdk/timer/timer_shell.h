@@ -99,7 +99,9 @@ class ForeignSteps {
   static constexpr Phase kLastPhase = Phase::kExposed;
 
   // `page`: the value of DDPRUN_PROGRESS.
-  explicit ForeignSteps(const std::string& page) : progress_(std::make_shared<Progress>(page)) {}
+  explicit ForeignSteps(const std::string& page) : progress_(std::make_shared<Progress>(page)) {
+    progress_->begin_joining();
+  }
   ~ForeignSteps();  // Leaves the summary behind. Waits for no rank for longer than some seconds.
   ForeignSteps(const ForeignSteps&) = delete;
   ForeignSteps& operator=(const ForeignSteps&) = delete;

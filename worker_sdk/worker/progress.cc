@@ -253,6 +253,11 @@ std::uint64_t since_first_step(ProgressPage& page, std::chrono::steady_clock::ti
   return age > startup ? age - startup : 0;
 }
 
+void note_age(std::atomic<std::uint64_t>& value, std::chrono::nanoseconds age) {
+  std::uint64_t none = 0;
+  value.compare_exchange_strong(none, std::max<std::uint64_t>(ns(age), 1));
+}
+
 void raise_to(std::atomic<std::uint64_t>& value, std::uint64_t after) {
   std::uint64_t before = value.load(ProgressPage::kRelaxed);
   while (after > before && !value.compare_exchange_weak(before, after)) {
@@ -263,10 +268,15 @@ void raise_to(std::atomic<std::uint64_t>& value, std::uint64_t after) {
 
 // Several groups or models of a process may begin; the first counts.
 void Progress::begin_steps() {
-  if (!mapped_) return;
-  auto& startup = place(*mapped_, "startup_ns");
-  std::uint64_t none = 0;
-  startup.compare_exchange_strong(none, std::max<std::uint64_t>(ns(process_age()), 1));
+  if (mapped_) note_age(place(*mapped_, "startup_ns"), process_age());
+}
+
+void Progress::begin_joining(std::chrono::nanoseconds age) {
+  if (mapped_) note_age(place(*mapped_, "joining_ns"), age);
+}
+
+void Progress::met() {
+  if (mapped_) note_age(place(*mapped_, "met_ns"), process_age());
 }
 
 void Progress::expect_steps(std::uint64_t more) {

@@ -66,6 +66,10 @@ class Progress {
   // Counts of a sync timer of this process since the last call, for the daemon's metrics.
   void count(const WorkerCounts& more);
 
+  // For the ledger: the process begins to join its first group, or did so at that age; it has met
+  // the others.
+  void begin_joining(std::chrono::nanoseconds age = process_age());
+  void met();
   // For the ledger: the first step of this process begins.
   void begin_steps();
   // For the ledger: `more` steps follow.
@@ -89,9 +93,9 @@ class Progress {
 
   std::shared_ptr<RoundFence> fence_;
   ProgressPage* mapped_ = nullptr;
-  ProgressPage* page_ = nullptr;    // mapped_, unless another group of this process writes there.
+  ProgressPage* page_ = nullptr;  // mapped_, unless another group of this process writes there.
   std::unique_ptr<LossListener> listener_;  // Of mapped_.
-  std::mutex mutex_;                // The program's thread and the group's own.
+  std::mutex mutex_;                        // The program's thread and the group's own.
   std::size_t phase_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t beats_ = 0;

@@ -66,6 +66,16 @@ TEST_CASE("Shard division: a rank at half speed gives one shard a step, and keep
   CHECK(division.moves() == 3);
 }
 
+TEST_CASE("Shard division: what has been won is what an even division would take longer") {
+  ShardDivision division = begun();
+  CHECK(division.won() == 0);
+  const std::vector<Pace> paces = {100, 100, 100, 200};
+  for (int step = 0; step < 20; ++step) division.advance(paces);
+  CHECK(counts(division) == "9 9 9 5");
+  CHECK(division.won() == 8 * 200 - 5 * 200);
+  CHECK(ShardDivision(paces).won() == 0);  // No step has been divided.
+}
+
 TEST_CASE("Shard division: no shards are refused, also before the first step", "[elastic]") {
   CHECK_THROWS_AS(ShardDivision(std::vector<Pace>(4)).of(0, 0), Error);
 }

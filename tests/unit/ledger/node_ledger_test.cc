@@ -75,6 +75,34 @@ TEST_CASE("Node ledger: where a job's state is gone, the steps above its new beg
   CHECK(lost(after_a_hundred_steps(0), 100, 170) == 0s);
 }
 
+TEST_CASE("Node ledger: parts of a start are kept for the latest processes of a place") {
+  NodeLedger ledger(1, kStart);
+  ledger.spawned(0, 0, /*round=*/0, kStart, {.preloaded = false, .took = 2ms});
+  const SyncCounts first = {{"joining_ns", ns(1s)}, {"met_ns", ns(3s)}, {"startup_ns", ns(4s)}};
+  ledger.counted(0, {.sums = first, .late = {}}, kStart + 5s);
+  ledger.ended(0, /*succeeded=*/false, kStart + 6s);
+  ledger.replaced(0, kStart + 7s, {.preloaded = true, .took = 5ms});
+  CHECK(ledger.times(false, kStart + 8s).places[0].starts ==
+        "0,2000,1000000,3000000,4000000;1,5000,0,0,0");
+  for (int i = 0; i < 10; ++i) ledger.replaced(0, kStart + 9s);
+  const auto starts = parse_process_starts(ledger.times(false, kStart + 9s).places[0].starts);
+  REQUIRE(starts);
+  CHECK(starts->size() == kStartsMax);
+  CHECK_FALSE(starts->front().preloaded);
+}
+
+TEST_CASE("Node ledger: shards are those of the last step, and what was won is added up") {
+  NodeLedger ledger(1, kStart);
+  ledger.spawned(0, 0, /*round=*/0, kStart);
+  ledger.counted(0, {.sums = {{"shards", 8}, {"won_ns", ns(2s)}}, .late = {}}, kStart + 1s);
+  ledger.counted(0, {.sums = {{"shards", 9}, {"won_ns", ns(3s)}}, .late = {}}, kStart + 2s);
+  CHECK(ledger.times(false, kStart + 2s).places[0].shards == 9);
+  ledger.spawned(0, 0, /*round=*/1, kStart + 3s);
+  CHECK(ledger.times(false, kStart + 3s).places[0].shards == 0);
+  ledger.counted(0, {.sums = {{"won_ns", ns(1s)}}, .late = {}}, kStart + 4s);
+  CHECK(ledger.times(false, kStart + 4s).places[0].won == 4s);
+}
+
 TEST_CASE("Node ledger: what is left is what the present process expects and has not made") {
   NodeLedger ledger(1, kStart);
   ledger.spawned(0, 0, /*round=*/0, kStart);

@@ -178,6 +178,19 @@ TEST_CASE("Top: processors and memory have columns where there is room, and are 
   CHECK(top_screen(status, view)[5].ends_with("LATE  NOW"));
 }
 
+TEST_CASE("Top: shards of an elastic job have a column where there is room", "[top]") {
+  DaemonStatus status = two_nodes();
+  TopView view{.style = {.columns = 120, .colours = false, .utf8 = false}};
+  std::uint64_t shards = 5;
+  for (RankStatus& rank : status.runs[0].nodes[0].ranks) rank.shards = shards++;
+  const auto lines = top_screen(status, view);
+  CHECK(lines[5] == " NODE             RANKS             STEP  STEPS/S      LATE  SHARDS  NOW");
+  CHECK(lines[6] == " node1            0-1              8,634     1.38         -      11  seated");
+  CHECK(lines[7] == "     local 0      0                8,634     1.38         -       5  forward");
+  view.style.columns = 109;
+  CHECK(top_screen(status, view)[5].ends_with("LATE  NOW"));
+}
+
 TEST_CASE("Top: the legend of the time has no halves, and loses the smallest parts", "[top]") {
   TopView view{.style = {.columns = 40, .colours = false, .utf8 = true}};
   CHECK(top_screen(two_nodes(), view)[3] == " ▓ forward 26.0  █ backward 53.0");
