@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <boost/system/errc.hpp>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -18,6 +20,7 @@
 #include "common/system/random_id.h"
 #include "common/system/variable.h"
 #include "launcher/history/history.h"
+#include "launcher/options/option_values.h"
 #include "launcher/run/misplaced.h"
 #include "launcher/run/report.h"
 
@@ -32,6 +35,18 @@ constexpr Milliseconds kFoldWait = 200ms;  // For the slowest rank to write the 
 constexpr Milliseconds kStopSlack =
     10s;  // Beyond the grace that workers get: to kill and to report.
 
+// What the workers will find in DDPRUN_AUDIT, which may be set without the flag.
+int audit_per_million(const Options& options) {
+  constexpr double kPercent = 10'000;
+  const std::string given =
+      options.audit.empty() ? environment_variable("DDPRUN_AUDIT") : options.audit;
+  const auto percent = given.empty() ? Result<std::string>("0") : parse_audit(given);
+  if (!percent) return 0;  // The job refuses it, and names the variable.
+  double value = 0;
+  std::from_chars(percent->data(), percent->data() + percent->size(), value);
+  return static_cast<int>(std::lround(value * kPercent));
+}
+
 rendezvous::RunConfig run_config(const Options& options, const RendezvousPlan& plan) {
   rendezvous::RunConfig config;
   const RdzvConf& conf = options.rdzv_conf;
@@ -39,6 +54,7 @@ rendezvous::RunConfig run_config(const Options& options, const RendezvousPlan& p
   config.nnodes_max = plan.nnodes.max;
   config.max_restarts = options.max_restarts;
   config.min_ranks = options.min_ranks;
+  config.audit_per_million = audit_per_million(options);
   config.join_timeout = conf.join_timeout.value_or(config.join_timeout);
   config.last_call = conf.last_call_timeout.value_or(config.last_call);
   config.heartbeat_timeout = conf.heartbeat_timeout.value_or(config.heartbeat_timeout);

@@ -314,6 +314,18 @@ std::string nnodes_text(const RunConfig& config) {
   return std::to_string(config.nnodes_min) + ":" + std::to_string(config.nnodes_max);
 }
 
+// "1 %", "0.5 %".
+std::string percent_of(int per_million) {
+  constexpr int kPercent = 10'000;
+  std::string text = std::to_string(per_million / kPercent);
+  if (const int rest = per_million % kPercent; rest > 0) {
+    std::string digits = std::to_string(kPercent + rest).substr(1);
+    digits.erase(digits.find_last_not_of('0') + 1);
+    text += "." + digits;
+  }
+  return text + " %";
+}
+
 bool has_workers(const NodeOffer& offer) {
   return offer.local_world_size >= 1 && offer.local_world_size <= kWorkersMax;
 }
@@ -321,7 +333,8 @@ bool has_workers(const NodeOffer& offer) {
 bool makes_sense(const NodeOffer& offer) {
   const RunConfig& config = offer.config;
   return config.nnodes_min >= 1 && config.nnodes_max >= config.nnodes_min &&
-         config.max_restarts >= 0;
+         config.max_restarts >= 0 && config.audit_per_million >= 0 &&
+         config.audit_per_million <= 1'000'000;
 }
 
 // The flag in which an offer differs from a run, as a sentence; nothing if in none.
@@ -339,6 +352,10 @@ std::optional<std::string> difference(const NodeOffer& offer, const RunConfig& r
     return differs("--min-ranks", std::to_string(run.min_ranks),
                    std::to_string(offer.config.min_ranks));
   }
+  if (offer.config.audit_per_million != run.audit_per_million) {
+    return differs("--audit", percent_of(run.audit_per_million),
+                   percent_of(offer.config.audit_per_million));
+  }
   if (offer.config.max_restarts == run.max_restarts) return std::nullopt;
   return differs("--max-restarts", std::to_string(run.max_restarts),
                  std::to_string(offer.config.max_restarts));
@@ -354,7 +371,7 @@ std::optional<std::string> Run::objection(const NodeId& node, const Join& join) 
     return "it offers " + number_of(offer.local_world_size, "worker") + "; 1 to " +
            std::to_string(kWorkersMax) + " are possible";
   }
-  if (!makes_sense(offer)) return "its --nnodes or --max-restarts is invalid";
+  if (!makes_sense(offer)) return "its --nnodes, --max-restarts or --audit is invalid";
   if (!config_) return std::nullopt;
   if (auto differs = difference(offer, *config_, config_from_)) return differs;
   const auto taken = node_ranks_.find(offer.node_rank);

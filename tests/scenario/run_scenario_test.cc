@@ -1,10 +1,11 @@
 // Plays tests/scenario/run/*/*.txt against a Run. Commands:
 //
 //   config min=1 max=2 ranks=0 restarts=1 last_call=5 join_timeout=60 heartbeat=1 standstill=60
-//          join_at_restart=1
+//          join_at_restart=1 audit=PER_MILLION
 //                        before the first join; times in seconds
 //   join NODE [workers=N] [rank=N] [after=ROUND] [living=1] [serial=N] [beginning=N] [prepares=1]
-//        [step=NAME] [host] [max=N] [restarts=N] [holders=N] [kept=STEPS] [needs=RANKS]
+//        [step=NAME] [host] [max=N] [restarts=N] [audit=N] [holders=N] [kept=STEPS]
+//        [needs=RANKS]
 //                        `host`: it hosts the endpoint; `step`: of a scheduler, with which it ends
 //   slots NODE ROUND kept=N [parked=N] [fallen=N] [respawned=N] [spares=N] [serial=N] [needs=RANKS]
 //                        without serial: a newer one than all before
@@ -119,6 +120,7 @@ class Script {
     config_.join_timeout = seconds(option(words, "join_timeout", 600));
     config_.heartbeat_timeout = seconds(option(words, "heartbeat", 86'400));
     config_.standstill_timeout = seconds(option(words, "standstill", 60));
+    config_.audit_per_million = option(words, "audit", 0);
     config_.join_at_restart = option(words, "join_at_restart", 0) != 0;
     return {};
   }
@@ -137,6 +139,7 @@ class Script {
     offer.config = config_;
     offer.config.nnodes_max = option(words, "max", config_.nnodes_max);
     offer.config.max_restarts = option(words, "restarts", config_.max_restarts);
+    offer.config.audit_per_million = option(words, "audit", config_.audit_per_million);
     return offer;
   }
 
