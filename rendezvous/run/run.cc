@@ -1,5 +1,7 @@
 #include "rendezvous/run/run.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -208,11 +210,24 @@ void Run::place_copies(const std::vector<Members::iterator>& nodes, std::vector<
   }
 }
 
-// For a bundle of it, which a rank of the next round writes (docs/replay.md).
+namespace {
+
+// Of the program, such as a MemoryError, or of ddprun. Its message has explained the end.
+bool is_by_exception(const WorkerDeath& death) {
+  if (death.fault == Fault::kException) return true;
+  const bool is_explained = death.fault != Fault::kUnknown && death.fault != Fault::kExit &&
+                            death.fault != Fault::kCrash && death.fault != Fault::kStuck;
+  return is_explained && (death.signal == 0 ? death.exit_code == 1 : death.signal == SIGABRT);
+}
+
+}  // namespace
+
+// For a bundle of it, which a rank of the next round writes (docs/replay.md). A rank that ends by
+// an exception has written its bundle itself.
 LostWork Run::work_of_failure() const {
   if (!workers_blamed_ || deaths_.empty()) return {};
   const WorkerDeath death = first_cause(deaths_, successes_).death;
-  if (death.work.empty()) return {};
+  if (death.work.empty() || is_by_exception(death)) return {};
   return {.work = death.work,
           .who = "rank " + std::to_string(death.rank) + " on " + death.host,
           .how = how_it_ended(death)};

@@ -1,7 +1,10 @@
 // What a Run gathers for its verdict: full accounts, the workers that ended well, and the failures
 // of earlier rounds.
 
+#include <signal.h>
+
 #include <catch2/catch.hpp>
+#include <tuple>
 
 #include "rendezvous/run/run.h"
 
@@ -154,6 +157,28 @@ TEST_CASE("Run: the next seats say what the process computed that has ended the 
   CHECK(lost.how == "exited with 7");
   node.message_of(Failed{1, death(1, 7)});
   CHECK(std::get<Assign>(node.joins(1, 9)).seat.lost_work == LostWork{});
+}
+
+TEST_CASE("Run: work that an exception has ended is not lost: its rank has written a bundle",
+          "[run]") {
+  const auto work_after = [](int code, int signal, Fault fault) {
+    OneNode node;
+    node.joins(-1, 9);
+    WorkerDeath failed = death_at("step 7, shard 3");
+    failed.exit_code = code, failed.signal = signal, failed.fault = fault;
+    node.message_of(Failed{0, failed});
+    return std::get<Assign>(node.joins(0, 9)).seat.lost_work.work;
+  };
+  CHECK(work_after(1, 0, Fault::kException).empty());
+  CHECK(work_after(0, SIGABRT, Fault::kException).empty());  // Of C++.
+  CHECK(work_after(1, 0, Fault::kGpuMemory).empty());
+  CHECK(work_after(0, SIGABRT, Fault::kNoMemory).empty());
+  for (const auto& [code, signal, fault] : {std::tuple{1, 0, Fault::kExit},
+                                            {0, SIGABRT, Fault::kCrash},
+                                            {0, SIGSEGV, Fault::kStackOverflow},
+                                            {0, SIGKILL, Fault::kOutOfMemory}}) {
+    CHECK(work_after(code, signal, fault) == "step 7, shard 3");
+  }
 }
 
 TEST_CASE("Run: who had ended well is known to the verdict", "[run]") {
