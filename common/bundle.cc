@@ -51,6 +51,14 @@ void fields(auto& a, archive::Is<Bundle> auto& m) {
   a("items", m.items);
 }
 
+bool is_of_results(std::string_view name) {
+  constexpr std::string_view kPrefixes[] = {"OMP_",  "MKL_",    "OPENBLAS_", "KMP_",       "GOMP_",
+                                            "ATEN_", "TORCH_",  "PYTORCH_",  "CUBLAS",     "CUDNN_",
+                                            "DNNL_", "ONEDNN_", "PYTHON",    "NVIDIA_TF32"};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
 std::string hash_text(std::uint64_t hash) {
   char text[24];
   std::snprintf(text, sizeof text, "%016" PRIx64, hash);
@@ -75,7 +83,11 @@ Result<std::string> encode_start(Bundle bundle) {
   if (head.size() > kBundleHeadMax) {
     return refused("the names of what the job keeps, and the command, are too long for a bundle");
   }
-  return std::string(kMagic) + number_bytes(head.size()) + head;
+  std::string start = std::string(kMagic) + number_bytes(head.size()) + head;
+  // What no reader takes is refused here, while the run can still warn.
+  const auto read = decode_start(start, start.size() + bundle.item_bytes() + kChecksumBytes);
+  if (!read) return refused("the bundle could not be read: " + read.error().context);
+  return start;
 }
 
 Result<BundleStart> decode_start(std::string_view start, std::uint64_t file_bytes) {

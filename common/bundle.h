@@ -61,8 +61,11 @@ inline constexpr const char* kBundlesVariable = "DDPRUN_BUNDLES";  // The folder
 inline constexpr const char* kReplayVariable = "DDPRUN_REPLAY";    // The bundle to be replayed,
 inline constexpr const char* kReplayShardVariable = "DDPRUN_REPLAY_SHARD";  // and the shard of it.
 
+// An environment variable that results may depend on. Not which GPUs: another machine has others.
+bool is_of_results(std::string_view name);
+
 // All before the items. Drops the environment if it would be too long for a head; fails if it is
-// too long nevertheless.
+// too long nevertheless, or if decode_start() would refuse it.
 Result<std::string> encode_start(Bundle bundle);
 
 // `start` has the first bytes of a file of `file_bytes`, those of the head at least.

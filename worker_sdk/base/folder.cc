@@ -99,7 +99,11 @@ void write_all(int fd, std::string_view contents, const std::string& path) {
 
 void write_synced(const std::string& path,
                   const std::function<void(const worker_sdk::WritePart&)>& contents, mode_t mode) {
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  // What lies there already keeps its mode and its owner, and may be a link.
+  const bool is_private = (mode & 077) == 0;
+  if (is_private) ::unlink(path.c_str());
+  const int as_new = is_private ? O_EXCL | O_NOFOLLOW : O_TRUNC;
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | as_new, mode));
   require(static_cast<bool>(file), "create", path);
   contents([&](std::string_view part) { write_all(file.get(), part, path); });
   require(::fsync(file.get()) == 0, "sync", path);

@@ -232,14 +232,14 @@ bool JobInside::visit_boundary() {
 
 void JobInside::run_step(const Job::Body& body) {
   const auto progress = GroupInside::progress(*group_);
-  const auto began = Clock::now();
   progress->begin_steps();
+  capture_on_request();
+  const auto began = Clock::now();
   begin_shards();
   Step::State state{.job = *this, .number = committed(), .is_repeated = begun_ == committed()};
   state.began = began;
   state.spent_before = GroupInside::spent;
   begun_ = committed();
-  capture_on_request();
   Step step(state);
   try {
     body(step);
@@ -388,6 +388,7 @@ GradientSums::Result JobInside::reduce(Step::State& step, GradientSums& sums,
   whole.notes = numbers;
   GradientSums::Result result = sums.reduce(*group_, gradients, whole);
   if (result.kind == GradientSums::Kind::over) {
+    units_raised_at_ = step.number;
     step.began = Clock::now();
     step.spent_before = GroupInside::spent;
   } else {

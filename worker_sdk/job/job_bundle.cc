@@ -35,19 +35,10 @@ constexpr std::size_t kBundlesKept = 8;  // Of a run in one folder, the newest.
 constexpr std::size_t kValueMax = 4096;
 constexpr mode_t kBundleMode = 0600;  // A command line may have secrets.
 
-// What results may depend on. Not which GPUs: another machine has others.
-bool matters(std::string_view name) {
-  constexpr std::string_view kPrefixes[] = {"OMP_",  "MKL_",    "OPENBLAS_", "KMP_",       "GOMP_",
-                                            "ATEN_", "TORCH_",  "PYTORCH_",  "CUBLAS",     "CUDNN_",
-                                            "DNNL_", "ONEDNN_", "PYTHON",    "NVIDIA_TF32"};
-  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
 std::vector<std::string> environment_that_matters() {
   std::vector<std::string> result;
   for (const auto& [name, value] : GroupInside::process_variables()) {
-    if (matters(name) && value.size() <= kValueMax) result.push_back(name + "=" + value);
+    if (is_of_results(name) && value.size() <= kValueMax) result.push_back(name + "=" + value);
   }
   return result;
 }
@@ -59,10 +50,9 @@ std::vector<std::string> own_command() {
   return words;
 }
 
-std::string own_folder() {
-  char path[4096];
-  return ::getcwd(path, sizeof path) ? path : "";
-}
+// As the program began: it may change its folder, and its command may have relative paths.
+char own_folder[4096];
+const bool has_own_folder = ::getcwd(own_folder, sizeof own_folder) != nullptr;
 
 std::string own_system() {
   utsname names{};
@@ -109,8 +99,14 @@ void JobInside::capture(Step::State& step, int shard, std::string_view why, std:
   bundle.work = is_of_work         ? work_
                 : bundle.shard < 0 ? "step " + std::to_string(step.number)
                                    : piece_of(step.number, bundle.shard);
-  if (hash != 0) bundle.hash = hash_text(hash);
+  if (hash != 0) bundle.hash = hash_of_replay(step, hash);
   step.captured = std::move(bundle);
+}
+
+// Empty: a replay begins with the units that are kept, which were too small for this step, so that
+// it has another hash.
+std::string JobInside::hash_of_replay(const Step::State& step, std::uint64_t hash) const {
+  return units_raised_at_ == step.number ? "" : hash_text(hash);
 }
 
 // An exception of the program, not one that the end of the round has caused. By then the body has
@@ -134,11 +130,16 @@ void JobInside::write_captured(Step::State& step) {
   if (has_lost_round() || is_over() || runs_again_) return;
   step.is_bundled = true;
   // What ends the body is written though the step before has a bundle.
-  if (!claim_bundle(std::current_exception() != nullptr)) return;
+  const bool ends_body = std::current_exception() != nullptr;
+  if (!ends_body && findings_written_ >= kBundlesKept) return;
+  if (!claim_bundle(ends_body)) return;
   Bundle bundle = bundle_of(&step);
   bundle.why = step.captured->why, bundle.work = step.captured->work;
   bundle.shard = step.captured->shard, bundle.hash = step.captured->hash;
+  const auto began = worker_sdk::Clock::now();
   write_bundle(std::move(bundle));
+  step.began += worker_sdk::Clock::now() - began;  // It is not the work of this rank's shards.
+  if (!ends_body) ++findings_written_;
 }
 
 // Of all ranks, the first that finds something in a step.
@@ -186,6 +187,7 @@ void JobInside::write_lost_work(const LostWork& lost, int shard) {
 void JobInside::capture_on_request() {
   const std::uint64_t requested = GroupInside::progress(*group_)->requested_bundles();
   if (std::exchange(requested_bundles_, requested) >= requested || bundles_.empty()) return;
+  if (!claim_bundle(true)) return;  // Another rank writes the same file.
   Bundle bundle = bundle_of(nullptr);
   bundle.cause = Bundle::Cause::kRequest;
   bundle.why = "requested by ddprunctl capture";
@@ -201,7 +203,7 @@ void JobInside::capture_audited(const Step::State& step, const Dispute& dispute,
   bundle.cause = Bundle::Cause::kRequest;
   bundle.why = "audit: " + why;
   bundle.work = piece_of(step.number, dispute.shard);
-  bundle.shard = dispute.shard, bundle.hash = hash_text(hash);
+  bundle.shard = dispute.shard, bundle.hash = hash_of_replay(step, hash);
   write_bundle(std::move(bundle));
 }
 
@@ -215,7 +217,7 @@ Bundle JobInside::bundle_of(const Step::State* step) const {
   bundle.release = release();
   bundle.system = own_system();
   bundle.command = own_command();
-  bundle.folder = own_folder();
+  bundle.folder = has_own_folder ? own_folder : "";
   bundle.environment = environment_that_matters();
   return bundle;
 }
@@ -236,6 +238,7 @@ void JobInside::write_bundle(Bundle bundle) {
     for (std::size_t i = 0; i < snapshot.sizes.size(); ++i) {
       bundle.items.push_back({.name = kept_.items()[i].name, .bytes = snapshot.sizes[i]});
     }
+    if (bundle.shard >= bundle.shards) bundle.shards = 0;  // begin_shard() takes any number.
     const auto start = encode_start(bundle);
     if (!start) return warn(start.error().context);
     const auto contents = [&](const worker_sdk::WritePart& write) {

@@ -157,6 +157,7 @@ class JobInside {
   void note_audit(const std::string& text, int printer = 0) const;
   static std::unique_ptr<Replay> replay_of_environment();
   void write_captured(Step::State& step);
+  std::string hash_of_replay(const Step::State& step, std::uint64_t hash) const;
   void capture_exception(Step::State& step);
   void capture_lost_work();
   void write_lost_work(const LostWork& lost, int shard);
@@ -233,6 +234,8 @@ class JobInside {
   int shard_ = -1;           // Of the last begin_shard(), and its text.
   std::string work_;
   std::uint64_t requested_bundles_ = 0;  // That are done.
+  std::size_t findings_written_ = 0;     // Bundles of steps that this process has not failed in.
+  std::int64_t units_raised_at_ = -1;    // The step that was computed again with greater units.
   bool is_lost_ = false;                 // Sharded state is lost; a checkpoint must be resumed.
   bool is_cut_ = false;                  // require_round() has thrown: the round is over.
   bool is_restored_ = false;             // From the memory folder, not by the program.

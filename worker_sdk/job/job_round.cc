@@ -205,6 +205,7 @@ void JobInside::enter() {
 }
 
 void JobInside::settle_state() {
+  units_raised_at_ = -1;
   standing_.signature = signature_of_shards(kept_.signature(options_.check_every));
   standing_.signature ^= signature_of_options();
   standing_.node = group_->identity().group_rank;

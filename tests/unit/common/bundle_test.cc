@@ -11,6 +11,7 @@ namespace ddprun {
 namespace {
 
 using Catch::Contains;
+using Catch::EndsWith;
 
 Bundle example() {
   return {.why = "std::runtime_error: bad sample",
@@ -36,8 +37,9 @@ std::uint64_t size_of(const std::string& start, const Bundle& bundle) {
 }
 
 std::string why_refused(const Bundle& bundle, std::uint64_t more = 0) {
-  const std::string start = encode_start(bundle).value();
-  const auto decoded = decode_start(start, size_of(start, bundle) + more);
+  const auto start = encode_start(bundle);
+  if (!start) return start.error().context;
+  const auto decoded = decode_start(*start, size_of(*start, bundle) + more);
   return decoded ? "" : decoded.error().context;
 }
 
@@ -59,7 +61,10 @@ TEST_CASE("Bundle: what cannot be is refused") {
   CHECK_THAT(why_refused(wrong), Contains("step"));
   wrong = example();
   wrong.shard = 12;
-  CHECK(why_refused(wrong) == "it has shard 12 of 12");
+  CHECK_THAT(why_refused(wrong), EndsWith("could not be read: it has shard 12 of 12"));
+  wrong = example();
+  wrong.command.back() = std::string(70'000, 'x');
+  CHECK_THAT(why_refused(wrong), Contains("could not be read"));
   wrong = example();
   wrong.hash = "4be";
   CHECK_THAT(why_refused(wrong), Contains("hash"));

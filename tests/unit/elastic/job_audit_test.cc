@@ -29,6 +29,7 @@ struct AuditRun {
   // What is wrong: the gradient of one of its own shards, of one that it audits, or its weights.
   enum class What { kOwn, kAudited, kWeights, kSum } what = What::kOwn;
   std::int64_t steps = 6;
+  std::int64_t at = 3;  // The step of the wrong gradient.
 };
 
 struct Found {
@@ -64,7 +65,7 @@ Found audited(const AuditRun& run) {
             for (std::size_t k = 0; k < kWeights; ++k) {
               one[k] = weights[k] / static_cast<float>(2 + shard) - static_cast<float>(k);
             }
-            if (step.number() == 3 && step.is_audited(shard) && errs(what)) one[7] += 1;
+            if (step.number() == run.at && step.is_audited(shard) && errs(what)) one[7] += 1;
             const std::vector<std::span<const float>> views = {one};
             if (step.is_audited(shard)) step.audit(shard, sums.hash(views));
             if (what == AuditRun::What::kOwn) sums.add(views);
@@ -180,11 +181,23 @@ TEST_CASE("Audit: a rank that is right leaves a bundle with the hash that is rig
     CHECK(bundle.work.starts_with("step 3, shard "));
     CHECK_FALSE(bundle.who.starts_with("rank " + std::to_string(wrong)));
     REQUIRE(found.errors.front());
+    REQUIRE(bundle.hash.size() == 16);
     const std::string text = found.errors.front()->what();  // Both that are right have it.
     const std::size_t first = text.find(bundle.hash);
     REQUIRE(first != std::string::npos);
     CHECK(text.find(bundle.hash, first + 1) != std::string::npos);
   }
+}
+
+TEST_CASE("Audit: no hash is in the bundle of a step that was computed with greater units") {
+  const test::TemporaryDirectory directory;
+  ::setenv(kBundlesVariable, (directory / "").c_str(), 1);
+  (void)test::stderr_of([&] { (void)audited({.wrong = 0, .is_for_ever = true, .at = 0}); });
+  ::unsetenv(kBundlesVariable);
+  const std::string file = read_file(directory / "none-step-0.bundle").value();
+  const Bundle bundle = decode_start(file, file.size()).value().bundle;
+  CHECK(bundle.why.starts_with("audit: "));
+  CHECK(bundle.hash.empty());
 }
 
 }  // namespace

@@ -1,11 +1,17 @@
 // Which steps of a job leave a bundle, and which state is in it. Replays are in
 // tests/failures/replay_test.py.
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <memory>
 #include <thread>
 
 #include "common/bundle.h"
@@ -105,15 +111,19 @@ AllWritten written_by(const BundleRun& run, std::string* printed = nullptr) {
 
 TEST_CASE("Job bundle: an exception in a shard is captured with the state before the step") {
   std::string printed;
+  const std::string folder = std::filesystem::current_path();
   const auto all = written_by({.in_shard =
                                    [](Step& step, int shard) {
                                      if (step.number() == 3 && shard == 4) {
+                                       std::filesystem::current_path("/");
                                        throw std::runtime_error("bad sample");
                                      }
                                    }},
                               &printed);
+  std::filesystem::current_path(folder);
   REQUIRE(all.size() == 1);
   const auto& [name, one] = *all.begin();
+  CHECK(one.bundle.folder == folder);  // In which the program began.
   CHECK(name == "none-step-3.bundle");
   CHECK(one.weight == 3);
   CHECK(one.bundle.why == "std::runtime_error: bad sample");
@@ -165,11 +175,53 @@ TEST_CASE("Job bundle: a NaN is captured where it begins, with a hash, and the r
   CHECK(all.at("none-step-5.bundle").bundle.shard == 5);
 }
 
-TEST_CASE("Job bundle: the newest eight of a run stay") {
-  const auto all = written_by({.ranks = 1, .steps = 40, .nan = [](std::int64_t step, int shard) {
-                                 return step % 3 == 2 && shard == 0;
+TEST_CASE("Job bundle: a rank writes eight of what does not end it, and eight of a run stay") {
+  const auto of_one = written_by({.ranks = 1, .steps = 40, .nan = [](std::int64_t step, int shard) {
+                                    return step % 3 == 2 && shard == 0;
+                                  }});
+  CHECK(of_one.size() == 8);
+  CHECK(of_one.contains("none-step-2.bundle"));
+  CHECK(of_one.contains("none-step-23.bundle"));
+  const auto of_two = written_by({.steps = 40, .nan = [](std::int64_t step, int shard) {
+                                    return step % 3 == 2 && shard == (step % 2 ? 0 : 5);
+                                  }});
+  CHECK(of_two.size() == 8);
+}
+
+TEST_CASE("Job bundle: the number of a shard may be any") {
+  const auto all = written_by({.ranks = 1, .in_shard = [](Step& step, int shard) {
+                                 step.begin_shard(100 + shard);
+                                 if (step.number() == 3) throw std::runtime_error("bad");
                                }});
-  CHECK(all.size() == 8);
+  REQUIRE(all.size() == 1);
+  CHECK(all.begin()->second.bundle.shard == 100);
+  CHECK(all.begin()->second.bundle.shards == 0);
+}
+
+TEST_CASE("Job bundle: a hash that the kept units do not lead to is left out") {
+  const auto all = written_by(
+      {.in_shard = [count = std::make_shared<std::atomic<int>>(0)](Step& step, int shard) {
+        // The first time the units are too small for the step.
+        const bool is_again = shard == 0 && ++*count > 1;
+        if (step.number() == 0 && is_again) step.capture(0, "found late", 77);
+      }});
+  REQUIRE(all.size() == 1);
+  CHECK(all.begin()->second.bundle.why == "found late");
+  CHECK(all.begin()->second.bundle.hash.empty());
+}
+
+TEST_CASE("Job bundle: a private file is a new one, though another lies in its way") {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory / "a", other = directory / "other";
+  replace_file(other, "theirs");
+  REQUIRE(::symlink(other.c_str(), (path + ".tmp").c_str()) == 0);
+  worker_sdk::replace_file_by_parts(
+      path, [](const auto& write) { write("ours"); }, 0600);
+  CHECK(read_file(other) == "theirs");
+  struct stat found {};
+  REQUIRE(::lstat(path.c_str(), &found) == 0);
+  CHECK(S_ISREG(found.st_mode));
+  CHECK((found.st_mode & 0777) == 0600);
 }
 
 TEST_CASE("Job bundle: a folder that cannot be made is a warning") {
