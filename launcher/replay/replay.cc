@@ -93,8 +93,21 @@ Result<std::vector<std::string>> command_of(const ReplayOptions& options, const 
   return command;
 }
 
+// Those that the run had follow.
+void unset_variables_of_results() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text = *entry;
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  for (const std::string& name : names) {
+    if (is_of_results(name)) ::unsetenv(name.c_str());
+  }
+}
+
 void set_environment(const ReplayOptions& options, const Read& read) {
   for (const char* name : kOfRuns) ::unsetenv(name);
+  if (!read.bundle.environment.empty()) unset_variables_of_results();
   for (const std::string& entry : read.bundle.environment) {
     const std::size_t equals = entry.find('=');
     if (equals == std::string::npos || equals == 0) continue;

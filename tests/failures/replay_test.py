@@ -116,6 +116,13 @@ class Replay(DdprunCase):
         self.finish(job, 1)
         self.assertNotIn("ddprun replay", job.err())
 
+    def test_variables_that_results_depend_on_are_those_of_the_run(self):
+        self.launch("3/7 throw", code=1, env={"MKL_NUM_THREADS": "3"})
+        [bundle] = self.bundles()
+        text = self.replay(bundle, "--", "/usr/bin/env", code=0, env={"KMP_BLOCKTIME": "7"})
+        self.assertIn("MKL_NUM_THREADS=3\n", text)
+        self.assertNotIn("KMP_BLOCKTIME", text)
+
     def test_what_is_no_bundle_is_refused(self):
         self.launch("3/7 throw", code=1)
         [bundle] = self.bundles()

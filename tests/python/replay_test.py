@@ -12,7 +12,7 @@ from ddprun_case import DDPRUN
 
 # BAD is what the sample 17 does; its shard is that of step 5 (of 12 steps an epoch).
 TRAIN = """
-import array, ctypes, math, pickle, random
+import array, ctypes, math, pickle, random, sys
 BAD = os.environ.get("BAD", "")
 batches = elastic.GlobalBatches(96, 24, shards=12, seed=3)
 weights = array.array("f", [1.0] * 50)
@@ -27,6 +27,8 @@ def gradient_of(shard):
             raise ValueError(f"sample {index} is bad")
         if index == 17 and shard.step >= 4 and BAD == "crash":
             ctypes.string_at(0)
+        if index == 17 and shard.step >= 4 and BAD == "exit":
+            sys.exit(3)
         if index == 17 and shard.step >= 4 and BAD == "nan":
             part[3] = math.nan
         for k in range(index % 7, 50, 7):
@@ -101,6 +103,12 @@ class Replay(ElasticCase):
         self.assertRegex(text, r"ddprun: replay of step \d+, shard \d+: samples [^:]*17[^:]*: was killed by signal 11 \(SIGSEGV\), "
                                r"the same as in the run, on rank \d on ")
         self.assertIn("no failure (hash ", self.replay(bundle, "", 1))
+
+    def test_an_exit_in_a_shard_happens_again(self):
+        _, bundle = self.bundle("exit", 3)
+        text = self.replay(bundle, "exit", 3)
+        self.assertRegex(text, r"ddprun: replay of step \d+, shard \d+: samples [^:]*17[^:]*: exited with 3, the same as in the run")
+        self.assertEqual(text.count("ddprun: replay of"), 1, text)
 
     def test_a_nan_has_the_same_hash_again_and_not_without_that_sample(self):
         job, bundle = self.bundle("nan", 0)

@@ -159,8 +159,9 @@ void JobInside::replay(const Job::Body& body) {
     if (!replay_->is_over) report_replay(state, worker_sdk::text_of_current_exception());
     if (!replay_->is_over) throw;
   } catch (...) {  // Of a program in C or Python, which has captured the text.
-    if (!replay_->is_over) report_replay(state, "a failure without a text");
-    if (!replay_->is_over) throw;
+    const bool ends_process = !state.captured && replay_->bundle.cause == Bundle::Cause::kCrash;
+    if (!replay_->is_over && !ends_process) report_replay(state, "a failure without a text");
+    if (!replay_->is_over) throw;  // Such as sys.exit(3): the launcher sees how the process ends.
   }
   const bool is_same = report_replay(state, "");
   std::fflush(nullptr);
