@@ -124,9 +124,10 @@ void write_manifest(const std::string& path, int rank, const std::string& manife
   throw Error(ErrorKind::system, {}, "cannot rename " + own + ": " + std::strerror(errno));
 }
 
-void remove_before(const std::string& folder, std::uint64_t number) {
+void remove_between(const std::string& folder, std::uint64_t first, std::uint64_t end) {
   for (const FoundCheckpoint& found : checkpoints_in(folder)) {
-    if (found.number < number) remove_tree(found.path);  // Other processes may do so, too.
+    const bool is_meant = found.number >= first && found.number < end;
+    if (is_meant) remove_tree(found.path);  // Other processes may do so, too.
   }
 }
 

@@ -37,8 +37,8 @@ bool is_complete(const std::string& path);
 // Of a place that is not shared: each rank writes the manifest, which is the same for all.
 void write_manifest(const std::string& path, int rank, const std::string& manifest);
 
-// Removes the checkpoints below `number`.
-void remove_before(const std::string& folder, std::uint64_t number);
+// Removes the checkpoints with the numbers from `first` to below `end`.
+void remove_between(const std::string& folder, std::uint64_t first, std::uint64_t end);
 
 // Leaves `keep` complete ones, and what is newer than the newest of these; and `except`.
 void remove_old_checkpoints(const std::string& folder, int keep, const std::string& except);

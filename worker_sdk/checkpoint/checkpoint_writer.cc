@@ -87,6 +87,8 @@ struct CheckpointWriter::Impl {
   const CheckpointOptions options;
   const int index;           // Of this rank among those that write one checkpoint together.
   std::uint64_t number = 0;  // Of the last checkpoint.
+  std::uint64_t begun = 0;   // The last one that all ranks have begun to write; 0: none, or torn.
+  std::uint64_t whole = options.whole;  // The last one of which all ranks have every part.
   std::thread writer;
   std::string failure;  // The writer's; to be looked at after join() only.
   Written written{};    // On rank 0: the last one, until it has been checked.
@@ -112,7 +114,8 @@ struct CheckpointWriter::Impl {
   Manifest agree(const Contribution& mine);
   std::string check(const Written& complete) const;
   std::string conclude(const Written& complete) const;
-  void write(const std::string& path, const std::string& bytes, const Manifest& manifest) const;
+  void write(const std::string& path, const std::string& bytes, const Manifest& manifest,
+             std::uint64_t known_whole) const;
   // Of a place that is not shared, beside the one that is written.
   std::uint64_t kept_in_memory() const {
     return options.keep > 0 ? static_cast<std::uint64_t>(options.keep) : 2;
@@ -163,6 +166,7 @@ Manifest CheckpointWriter::Impl::agree(const Contribution& mine) {
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].failure.empty()) continue;
     written = {};
+    begun = 0;
     fail(ErrorKind::system, static_cast<int>(r), all[r].failure);
   }
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -213,15 +217,21 @@ std::string CheckpointWriter::Impl::conclude(const Written& complete) const {
 
 // The manifest may be there before the files of other ranks; it counts with these only.
 void CheckpointWriter::Impl::write(const std::string& path, const std::string& bytes,
-                                   const Manifest& manifest) const {
+                                   const Manifest& manifest, std::uint64_t known_whole) const {
   if (const int error = worker_sdk::make_folders(path); error != 0) {
     throw Error(ErrorKind::system, {}, "cannot create " + path + ": " + std::strerror(error));
   }
   if (!bytes.empty()) replace_file(path + "/" + worker_sdk::file_of_rank(index), bytes);
   if (!place.shared) {
     worker_sdk::write_manifest(path, index, encode(manifest));
-    // All ranks had written the one before when they agreed on this one.
-    worker_sdk::remove_before(place.folder, number - std::min(number, kept_in_memory()));
+    // Until one is known to be whole, the newest may all be torn, so one more stays.
+    const std::uint64_t spared = kept_in_memory();
+    if (known_whole == 0) {
+      worker_sdk::remove_between(place.folder, 0, number - std::min(number, spared + 1));
+    } else {
+      worker_sdk::remove_between(place.folder, 0, known_whole - std::min(known_whole, spared - 1));
+      worker_sdk::remove_between(place.folder, known_whole + 1, number);  // Torn.
+    }
     return;
   }
   if (index != 0) return;
@@ -250,6 +260,8 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
   std::string bytes;
   const Contribution mine = impl_->contribute(step, pieces, bytes);
   Manifest manifest = impl_->agree(mine);
+  if (impl_->begun > 0) impl_->whole = impl_->begun;
+  impl_->begun = impl_->number;
   const std::string path =
       impl_->place.folder + "/" + worker_sdk::checkpoint_name(impl_->number, step);
   // All ranks have written the one before, which was not checked unless wait() was called.
@@ -259,11 +271,11 @@ void CheckpointWriter::save_async(std::int64_t step, std::span<const CheckpointP
     impl_->written.manifest.world_size = manifest.world_size;
     impl_->written.manifest.files = manifest.files;
   }
-  auto run = [impl = impl_.get(), path, bytes = std::move(bytes), manifest = std::move(manifest),
-              before = std::move(before), progress = GroupInside::progress(impl_->group),
-              copied = Clock::now()] {
+  auto run = [impl = impl_.get(), path, known_whole = impl_->whole, bytes = std::move(bytes),
+              manifest = std::move(manifest), before = std::move(before),
+              progress = GroupInside::progress(impl_->group), copied = Clock::now()] {
     try {
-      impl->write(path, bytes, manifest);
+      impl->write(path, bytes, manifest, known_whole);
       impl->failure = impl->check(before);
       if (impl->failure.empty()) progress->saved(copied);
     } catch (const std::exception& e) {
@@ -283,7 +295,9 @@ void CheckpointWriter::wait() {
   const auto failures = all_gather_bytes(impl_->group, impl_->finish());
   const Written complete = std::exchange(impl_->written, {});
   for (std::size_t r = 0; r < failures.size(); ++r) {
-    if (!failures[r].empty()) impl_->fail(ErrorKind::system, static_cast<int>(r), failures[r]);
+    if (failures[r].empty()) continue;
+    impl_->begun = 0;
+    impl_->fail(ErrorKind::system, static_cast<int>(r), failures[r]);
   }
   const std::string unseen = broadcast_bytes(impl_->group, impl_->conclude(complete));
   if (!unseen.empty()) impl_->fail(ErrorKind::system, 0, unseen);

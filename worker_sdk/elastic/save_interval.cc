@@ -39,4 +39,10 @@ std::int64_t SaveInterval::next(std::int64_t committed, std::int64_t agreed) con
   return committed + (agreed > 0 ? std::min(agreed, kMost) : kFirst);
 }
 
+std::int64_t SaveInterval::first(std::int64_t committed, std::int64_t agreed) const {
+  constexpr std::int64_t kSooner = 10;
+  if (fixed_ > 0 || agreed <= 0) return next(committed, agreed);
+  return committed + std::clamp(agreed / kSooner, std::min(agreed, kFirst), kMost);
+}
+
 }  // namespace ddprun::elastic

@@ -25,6 +25,9 @@ class SaveInterval {
   std::int64_t proposal() const;
   // The next step after `committed` at which all save. `agreed`: the largest proposal of all ranks.
   std::int64_t next(std::int64_t committed, std::int64_t agreed) const;
+  // The same where a round begins: sooner, for rounds that are shorter than the interval would
+  // otherwise never save.
+  std::int64_t first(std::int64_t committed, std::int64_t agreed) const;
 
  private:
   const std::int64_t fixed_;

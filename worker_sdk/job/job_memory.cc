@@ -63,6 +63,7 @@ void JobMemory::begin(int rank, std::int64_t committed, std::int64_t saves,
          "--memory-folder on every node");
   }
   agreed_ = std::max<std::int64_t>(saves, 0);
+  whole_ = 0;
   begin_at(committed);
 }
 
@@ -92,8 +93,7 @@ bool JobMemory::lacks_room(std::span<const CheckpointPiece> pieces) const {
 }
 
 void JobMemory::save(ProcessGroup& group, std::int64_t committed,
-                     std::span<const CheckpointPiece> pieces) {
-  const auto began = Clock::now();
+                     std::span<const CheckpointPiece> pieces, Clock::time_point began) {
   const bool is_full = lacks_room(pieces);
   if (is_full) {
     warn(group.rank(), "the job's state is not kept in the memory folder, which has " +
@@ -106,10 +106,10 @@ void JobMemory::save(ProcessGroup& group, std::int64_t committed,
   group.all_reduce(buffer(numbers, 2), ReduceOp::max, {.on_host = true});
   agreed_ = numbers[0];
   next_ = interval_.next(committed, agreed_);
-  if (numbers[1] != 0) return;
+  if (numbers[1] != 0) return interval_.save_took(Clock::now() - began);
   try {
     if (!writer_) {
-      const CheckpointOptions options{.keep = 1, .ranks = together_};
+      const CheckpointOptions options{.keep = 1, .ranks = together_, .whole = whole_};
       writer_ = std::make_unique<CheckpointWriter>(group, *place_, options);
     }
     writer_->save_async(committed, pieces);
@@ -118,14 +118,13 @@ void JobMemory::save(ProcessGroup& group, std::int64_t committed,
     if (group.rank() == 0) {
       warn(0, std::string("the job's state is not kept in the memory folder: ") + error.what());
     }
-    return;
   }
   interval_.save_took(Clock::now() - began);
 }
 
 std::optional<std::int64_t> JobMemory::restore(
     ProcessGroup& group, std::int64_t above,
-    const std::function<void(const std::string& path, const Checkpoint&)>& read) const {
+    const std::function<void(const std::string& path, const Checkpoint&)>& read) {
   for (worker_sdk::CheckpointBounds bounds{.above = above};;) {
     const auto found = worker_sdk::newest_checkpoint(group, *place_, bounds);
     if (!found) return std::nullopt;
@@ -138,7 +137,10 @@ std::optional<std::int64_t> JobMemory::restore(
     const auto problems = all_gather_bytes(group, problem);
     const auto worst = std::find_if(problems.begin(), problems.end(),
                                     [](const std::string& one) { return !one.empty(); });
-    if (worst == problems.end()) return found->step;
+    if (worst == problems.end()) {
+      whole_ = found->number;
+      return found->step;
+    }
     if (group.rank() == 0) {
       std::fprintf(stderr,
                    "ddprun: warning: rank 0: the state of step %" PRId64

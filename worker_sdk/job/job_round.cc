@@ -219,7 +219,8 @@ void JobInside::settle_state() {
   try {
     stage_shards({settled.committed, settled.made});
   } catch (const Error&) {
-    if (!is_lost_ || settled.saves < 0 || !restore_from_memory(-1)) throw;
+    const std::int64_t resumed = settled.is_lost ? settled.committed : -1;  // By the program.
+    if (!is_lost_ || settled.saves < 0 || !restore_from_memory(resumed)) throw;
     settled = query_all();
     stage_shards({settled.committed, settled.made});
   }
@@ -315,11 +316,12 @@ bool JobInside::restore_from_memory(std::int64_t above) {
 // After all that is to be done between two steps. True: it was time to.
 bool JobInside::save_in_memory() {
   if (!memory_.is_due(committed()) || committed() == 0) return false;
+  const auto began = Clock::now();
   std::vector<std::string> lent;
   std::vector<CheckpointPiece> pieces = kept_.pieces(*group_, memory_.share(), lent);
   add_shard_pieces(pieces);
   pass("saving");
-  memory_.save(*group_, committed(), pieces);
+  memory_.save(*group_, committed(), pieces, began);
   pass("saved");
   return true;
 }

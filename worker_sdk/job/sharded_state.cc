@@ -116,10 +116,12 @@ void ShardedState::check(const Checkpoint& checkpoint, const EvenShare& share) c
     throw Error(ErrorKind::mismatch, {.operation = "Job::run"},
                 "its \"" + name_ + "\" is missing, or of another size or type");
   }
-  std::vector<std::byte> part(found->count * cut_.element_size);
-  const CheckpointPiece mine =
-      even_piece(share, found->name, {part.data(), found->count, found->type});
-  checkpoint.read(found->name, mine.part, mine.offset);
+  // Each rank reads its share; together they have read all.
+  const auto n = static_cast<std::size_t>(share.count),
+             index = static_cast<std::size_t>(share.index);
+  const std::size_t begin = found->count * index / n, end = found->count * (index + 1) / n;
+  std::vector<std::byte> part((end - begin) * cut_.element_size);
+  checkpoint.read(found->name, {part.data(), end - begin, found->type}, begin);
 }
 
 Buffer ShardedState::buffer_of(ShardBlock& block) const {

@@ -61,10 +61,11 @@ class Learned:
             return
         slow = sorted(seconds.items(), key=lambda each: -each[1])
         noted = [f"~{name} {took:.2f}" for name, took in slow if took > _SLOW_S]
-        kept = [line for line in lines if line and not line.startswith("~")]
+        first, program, *names = lines
+        kept = [line for line in names if line and not line.startswith("~")]
         noted = [line for line in noted if _NAME.fullmatch(line[1:].partition(" ")[0])]
-        if noted or len(kept) < len([line for line in lines if line]):
-            self._write([*kept, *noted[:_SLOW_MAX]])
+        if noted or len(kept) < len([line for line in names if line]):
+            self._write([first, program, *kept, *noted[:_SLOW_MAX]])
 
     def _write(self, lines: list[str]) -> None:
         aside = f"{self._path}.{os.getpid()}"

@@ -28,6 +28,14 @@ TEST_CASE("Save interval: saves cost at most 0.5 % of the steps") {
   CHECK(interval.next(20, 100) == 120);
 }
 
+TEST_CASE("Save interval: a round saves sooner than the interval, for it may be short") {
+  CHECK(SaveInterval(0).first(100, 8000) == 900);
+  CHECK(SaveInterval(0).first(100, 50) == 110);
+  CHECK(SaveInterval(0).first(100, 3) == 103);
+  CHECK(SaveInterval(0).first(100, 0) == 110);
+  CHECK(SaveInterval(7).first(100, 7) == 105);
+}
+
 TEST_CASE("Save interval: it is at least one step, and has a limit") {
   SaveInterval cheap(0), dear(0);
   cheap.step_took(milliseconds(60'000)), cheap.save_took(milliseconds(1));

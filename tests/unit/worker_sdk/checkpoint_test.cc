@@ -451,9 +451,9 @@ struct Hosts {
   }
   CheckpointPlace of(const ProcessGroup& group) const { return of(group.rank() < 2 ? "a" : "b"); }
 
-  void save(const std::vector<std::int64_t>& steps, int keep = 0) const {
+  void save(const std::vector<std::int64_t>& steps, int keep = 0, std::uint64_t whole = 0) const {
     const auto errors = Ranks{.world_size = 4}.run([&](ProcessGroup& group) {
-      CheckpointWriter writer(group, of(group), {.keep = keep});
+      CheckpointWriter writer(group, of(group), {.keep = keep, .whole = whole});
       for (const std::int64_t step : steps) {
         State state(step);
         writer.save_async(step, state.pieces(group));
@@ -534,6 +534,29 @@ TEST_CASE("Checkpoint in memory: one that is torn on any host is passed over on 
     hosts.save({9});
     CHECK(hosts.latest(4) == 9);
   }
+}
+
+TEST_CASE("Checkpoint in memory: the last whole one stays while those after it are torn") {
+  const Hosts hosts;
+  const auto tear = [&](const char* name) {
+    fs::remove(hosts.directory / ("b/own/model/" + std::string(name) + "/rank-3.bin"));
+  };
+  const auto has_first = [&] {
+    return fs::exists(hosts.directory / "a/own/model/checkpoint-000001-step-7");
+  };
+  hosts.save({7}, 1);
+  hosts.save({8}, 1);
+  tear("checkpoint-000002-step-8");
+  hosts.save({9}, 1);
+  tear("checkpoint-000003-step-9");
+  CHECK(hosts.latest(4) == 7);
+  hosts.save({10}, 1, 1);  // By ranks that have loaded the first one.
+  tear("checkpoint-000004-step-10");
+  CHECK(hosts.latest(4) == 7);
+  CHECK_FALSE(fs::exists(hosts.directory / "a/own/model/checkpoint-000003-step-9"));
+  hosts.save({11, 12}, 1, 1);
+  CHECK_FALSE(has_first());
+  CHECK(hosts.latest(4) == 12);
 }
 
 TEST_CASE("Checkpoint in memory: a copy that is older than the host is not mixed with it") {

@@ -76,6 +76,10 @@ struct CheckpointOptions {
   /// those of one host. Other hosts' ranks write one of their own at the same time, so the files of
   /// any one host suffice. Empty: the pieces of all ranks are one checkpoint.
   std::vector<int> ranks = {};
+  /// In a place that is not shared: the number of a checkpoint of which all ranks are known to have
+  /// every part, as one that they have loaded. It stays until a newer one is complete; those
+  /// between it and the next one are removed. The same on all ranks; 0: none is known.
+  std::uint64_t whole = 0;
 };
 
 /// All calls except the constructor are collective: every rank makes them, with the same step, from
