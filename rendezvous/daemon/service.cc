@@ -117,8 +117,11 @@ std::string Operations::metrics() const {
       all.behind = std::max(all.behind, use.behind);  // No copy is less than any.
     }
     for (const RunLedger::Row& row : ledger.rows(Clock::now())) {
-      const bool has_shards = !row.gone_at && row.times.rank >= 0 && row.times.shards > 0;
-      if (has_shards) measured.shards[run_id][row.times.rank] = row.times.shards;
+      constexpr int kRanksMax = 256;  // A series each.
+      const int rank = row.times.rank;
+      const bool is_counted = rank >= 0 && rank < kRanksMax;
+      const bool has_shards = !row.gone_at && is_counted && row.times.shards > 0;
+      if (has_shards) measured.shards[run_id][rank] = row.times.shards;
     }
   }
   measured.refused = measured.counters.refused;
