@@ -97,6 +97,8 @@ struct ProgressPage {
 
   // The agent's word: how many bundles an operator has requested of this process (common/bundle.h).
   std::atomic<std::uint64_t> bundles;
+  // Not 0: this process is a rank of a job that writes them.
+  std::atomic<std::uint64_t> takes_requests;
 };
 
 static_assert(sizeof(ProgressPage) <= 4096);

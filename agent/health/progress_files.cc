@@ -118,7 +118,7 @@ void ProgressFile::notify_loss(int lost_rank, const std::string& why) {
 }
 
 bool ProgressFile::request_bundle() {
-  if (!is_page()) return false;
+  if (!is_page() || page_->takes_requests.load(std::memory_order_relaxed) == 0) return false;
   page_->bundles.fetch_add(1, std::memory_order_relaxed);
   return true;
 }

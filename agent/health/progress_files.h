@@ -33,7 +33,7 @@ class ProgressFile {
 
   std::string path() const;
   void notify_loss(int lost_rank, const std::string& why);  // Once.
-  bool request_bundle();                                    // False: it is not a page.
+  bool request_bundle();                                    // False: it has begun no step of a job.
   WorkerCounts sync();                                      // Zeros, if it is not a page.
   WorkerFate fate();                                        // The same.
   ProgressSample read();  // Reads memory only, unless only touching can have changed it.

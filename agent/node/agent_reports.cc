@@ -154,7 +154,7 @@ Result<int> Agent::request_bundle() {
   for (const auto& [local_rank, place] : places_) {
     if (place.seated && progress_.request_bundle(local_rank)) return place.facts.rank;
   }
-  return Failure{Errc::kNotFound, "no rank on this machine is one of an elastic job"};
+  return Failure{Errc::kNotFound, "no rank on this machine has begun a step of an elastic job"};
 }
 
 void Agent::open_window() {

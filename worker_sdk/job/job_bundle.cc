@@ -185,7 +185,9 @@ void JobInside::write_lost_work(const LostWork& lost, int shard) {
 
 // By `ddprunctl capture`. The others wait for this rank meanwhile.
 void JobInside::capture_on_request() {
-  const std::uint64_t requested = GroupInside::progress(*group_)->requested_bundles();
+  const auto progress = GroupInside::progress(*group_);
+  progress->take_requests();
+  const std::uint64_t requested = progress->requested_bundles();
   if (std::exchange(requested_bundles_, requested) >= requested || bundles_.empty()) return;
   if (!claim_bundle(true)) return;  // Another rank writes the same file.
   Bundle bundle = bundle_of(nullptr);

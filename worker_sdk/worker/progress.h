@@ -58,6 +58,10 @@ class Progress {
   // See LossListener; null if there is no page.
   std::shared_ptr<void> listen(LossListener::Listener listener);
 
+  // This process writes bundles that an operator requests.
+  void take_requests() noexcept {
+    if (mapped_) mapped_->takes_requests.store(1, std::memory_order_relaxed);
+  }
   // How many bundles an operator has requested of this process.
   std::uint64_t requested_bundles() const noexcept {
     return mapped_ ? mapped_->bundles.load(std::memory_order_relaxed) : 0;

@@ -27,6 +27,18 @@ using worker_sdk::Progress;
 
 Call call(OpKind kind, std::uint64_t number) { return {.what = {.kind = kind}, .number = number}; }
 
+TEST_CASE("Progress: a bundle is requested only of a process that is a rank of a job",
+          "[progress]") {
+  ProgressFile file = ProgressFile::make(3).value();
+  CHECK_FALSE(file.request_bundle());
+  Progress progress(file.path());
+  CHECK_FALSE(file.request_bundle());
+  CHECK(progress.requested_bundles() == 0);
+  progress.take_requests();
+  CHECK(file.request_bundle());
+  CHECK(progress.requested_bundles() == 1);
+}
+
 TEST_CASE("Progress: the agent sees where the worker is", "[progress]") {
   ProgressFile file = ProgressFile::make(3).value();
   CHECK_FALSE(file.read().reports);
