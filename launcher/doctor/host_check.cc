@@ -17,6 +17,7 @@
 #include "launcher/doctor/network.h"
 #include "launcher/doctor/versions.h"
 #include "launcher/hosts/fleet.h"
+#include "launcher/hosts/remote_node.h"
 #include "launcher/options/hosts.h"
 #include "launcher/plan/gather_facts.h"
 
@@ -50,6 +51,7 @@ class HostCheck {
   std::string address() const;
   int workers() const;
 
+  bool copies() const { return far_end_->remote.is_copying(); }
   bool runs() const { return far_end_->remote.state() != State::kEnded; }
   bool is_well() const { return error_.empty() && runs(); }
   bool waits() const { return is_well() && unanswered_ > 0; }
@@ -154,6 +156,9 @@ class Visit {
 
  private:
   Result<void> start();
+  bool any_copies() const {
+    return std::ranges::any_of(checks_, [](const auto& check) { return check->copies(); });
+  }
   void order();
   void compare_clock(HostCheck& check);
   void measure_links();
@@ -176,6 +181,8 @@ Result<doctor::HealthReport> Visit::run() {
   if (const auto started = start(); !started) return started.error();
   const TimePoint until = Clock::now() + kReadyLimit;
   while (fleet_.any(State::kConnecting) && Clock::now() < until) wait(until);
+  const TimePoint copied_until = until - kReadyLimit + kCopyLimit;
+  while (any_copies() && Clock::now() < copied_until) wait(copied_until);
   for (const auto& check : checks_) check->admit(Clock::now() >= until);
   order();
   for (const auto& check : checks_) check->request({.kind = Kind::kFacts});

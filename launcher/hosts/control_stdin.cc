@@ -14,6 +14,7 @@
 #include "common/system/secrets.h"
 #include "common/time.h"
 #include "launcher/guard/guarded_process.h"
+#include "launcher/hosts/remote_node.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -21,8 +22,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// The other hosts are reached first; ssh itself gives up long before.
-constexpr Milliseconds kOrdersLimit = 60s;
+// The other hosts are reached first, and some of them may get a copy of ddprun; ssh's end is the
+// end of the input.
+constexpr Milliseconds kOrdersLimit = kCopyLimit + 30s;
 
 // Reads once. False: the input has ended, or nothing arrived within the limit.
 bool read_more(FrameReader& reader, std::optional<TimePoint> end) {

@@ -277,6 +277,7 @@ void DiscoveryRun::serve() {
   pass_signals_on();
   for (const Fleet::News& news : fleet_.serve()) {
     const std::string host = news.node->host.name;
+    if (news.is_copying) events_.emplace_back(HostWatch::NodeCopies{host});
     if (news.is_ready) events_.emplace_back(HostWatch::NodeReady{host});
     if (!news.has_ended) continue;
     const auto code = news.node->remote.exit_code();

@@ -67,10 +67,14 @@ std::vector<Fleet::News> Fleet::serve() {
   std::vector<News> news;
   for (const auto& node : nodes_) {
     const bool was_connecting = node->remote.state() == State::kConnecting;
+    const bool was_copying = node->remote.is_copying();
     const bool has_ended = node->serve();
+    const bool is_copying = !was_copying && node->remote.is_copying();
     // A far end that became ready and ended between two calls is reported as ended only.
     const bool is_ready = was_connecting && node->remote.state() == State::kReady;
-    if (is_ready || has_ended) news.push_back({node.get(), is_ready, has_ended});
+    if (is_copying || is_ready || has_ended) {
+      news.push_back({node.get(), is_copying, is_ready, has_ended});
+    }
   }
   return news;
 }

@@ -58,9 +58,10 @@ class Fleet {
   void wait(std::optional<TimePoint> until, std::vector<pollfd> others = {}) const;
 
   // Reads, writes, shows and reaps what can be without waiting. Returns the far ends that have just
-  // become ready or have just ended, in the order in which they were started.
+  // requested a copy, become ready or ended, in the order in which they were started.
   struct News {
     SshNode* node;
+    bool is_copying = false;
     bool is_ready = false;
     bool has_ended = false;
   };

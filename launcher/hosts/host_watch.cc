@@ -122,7 +122,9 @@ void HostWatch::start_nodes() {
       continue;
     }
     --places;
-    nodes_.emplace(host.name, Node{.host = host, .state = State::kStarting, .since = now_});
+    nodes_.emplace(
+        host.name,
+        Node{.host = host, .state = State::kStarting, .since = now_, .start_limit = kStartLimit});
     nodes_.at(host.name).reported_workers = host.workers;
     actions_.push_back(StartNode{host});
   }
@@ -210,7 +212,7 @@ void HostWatch::on(const Interrupted& interrupted) {
 std::optional<TimePoint> HostWatch::deadline_of(const Node& node) const {
   if (node.was_killed) return std::nullopt;
   if (interrupt_ends_) return interrupt_ends_;
-  if (node.state == State::kStarting) return node.since + kStartLimit;
+  if (node.state == State::kStarting) return node.since + node.start_limit;
   if (node.state == State::kRunning) return std::nullopt;
   return node.since + 2 * rules_.grace + kStopSlack;  // Until the boundary, and its workers' end.
 }

@@ -22,6 +22,7 @@
 
 #include "common/error.h"
 #include "common/time.h"
+#include "launcher/hosts/remote_node.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {
@@ -59,6 +60,9 @@ class HostWatch {
   struct Listed {
     HostListing listing;
   };
+  struct NodeCopies {  // It gets a copy of this ddprun before it is ready.
+    std::string host;
+  };
   struct NodeReady {
     std::string host;
   };
@@ -71,7 +75,7 @@ class HostWatch {
     int signal;
     bool now = false;  // Nodes have been requested to kill their workers at once.
   };
-  using Event = std::variant<Tick, Listed, NodeReady, NodeEnded, Interrupted>;
+  using Event = std::variant<Tick, Listed, NodeCopies, NodeReady, NodeEnded, Interrupted>;
 
   // Actions.
   struct RunScript {};
@@ -115,6 +119,7 @@ class HostWatch {
     HostEntry host;
     State state;
     TimePoint since;                        // In this state.
+    Duration start_limit;                   // The time for kStarting.
     bool was_killed = false;                // It will end soon.
     std::optional<int> reported_workers{};  // From the last reported list.
   };
@@ -127,6 +132,7 @@ class HostWatch {
 
   void on(const Tick&) {}
   void on(const Listed& listed);
+  void on(const NodeCopies& copies) { nodes_.at(copies.host).start_limit = kCopyLimit; }
   void on(const NodeReady& ready);
   void on(const NodeEnded& ended);
   void on(const Interrupted& interrupted);

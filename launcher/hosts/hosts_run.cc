@@ -12,6 +12,7 @@
 #include "common/system/standard_output.h"
 #include "launcher/guard/guardian_policy.h"
 #include "launcher/hosts/fleet.h"
+#include "launcher/hosts/remote_node.h"
 #include "launcher/options/hosts.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
@@ -24,7 +25,6 @@ using Clock = std::chrono::steady_clock;
 using State = RemoteNode::State;
 
 constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the connection alone.
-constexpr Milliseconds kCopyLimit = 300s;    // For a host that gets a copy of this ddprun first.
 constexpr Milliseconds kGoodbyeLimit = 5s;   // For far ends that never got orders.
 constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
 constexpr int kUrgentSignalsMax = 2;  // After so many signals in vain, the nodes end by themselves.

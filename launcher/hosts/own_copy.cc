@@ -116,6 +116,21 @@ std::string sha256_text(std::string_view bytes) {
   return text;
 }
 
+// far_end.sh without comments and line breaks, which csh does not take between quotes.
+std::string far_end_script() {
+  std::string_view text(ddprun_far_end_script, ddprun_far_end_script_end);
+  std::string script;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    if (line.empty() || line.front() == '#') continue;
+    script += (script.empty() ? "" : " ") + std::string(line);
+  }
+  return script;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const OwnCopy>> own_copy() {
@@ -136,8 +151,7 @@ std::string own_machine() {
 }
 
 std::string far_end_command_line(const std::string& program) {
-  const std::string script(ddprun_far_end_script, ddprun_far_end_script_end);
-  return "exec /bin/sh -c " + shell_quote(script) + " sh " + shell_quote(program) + " " +
+  return "exec /bin/sh -c " + shell_quote(far_end_script()) + " sh " + shell_quote(program) + " " +
          shell_quote(std::string("ddprun ") + release());
 }
 

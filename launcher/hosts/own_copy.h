@@ -30,7 +30,7 @@ std::string own_machine();
 
 // The command for the host, where the user may have any shell: /bin/sh with far_end.sh. It runs the
 // ddprun at the path `program`, else that of PATH, if it is of this release; else one that it
-// requests as above.
+// requests as above. One line.
 std::string far_end_command_line(const std::string& program);
 
 }  // namespace ddprun::launcher

@@ -14,7 +14,12 @@
 #include <string_view>
 #include <utility>
 
+#include "common/time.h"
+
 namespace ddprun::launcher {
+
+// From the start of ssh until a host that gets a copy is ready.
+inline constexpr Milliseconds kCopyLimit{300'000};
 
 class RemoteNode {
  public:

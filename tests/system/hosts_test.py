@@ -201,6 +201,36 @@ class Hosts(DdprunCase):
         self.write("path/" + name, "#!/bin/sh\n" + script)
         os.chmod(self.path("path/" + name), 0o755)
 
+    def test_a_copy_s_workers_have_the_hosts_own_file_mode_and_the_python_beside_another_release(self):
+        job = self.hosts("m1", *shell("umask"))
+        self.end_well(job)
+        (mask,) = re.findall(r"(?m)\b(\d{4})$", job.out())
+        self.assertNotEqual(mask, "0077")
+        env = f"{self.dir}/private"
+        script = f"mount -t tmpfs none {env} && mkdir {env}/bin && cd {env}/bin && cp {BIN}/ddprun {BIN}/ddprun-rendezvous . && " \
+                 f"cd {self.dir} && exec {env}/bin/ddprun \"$@\""
+        os.makedirs(env + "/bin")
+        self.write("private/pyvenv.cfg", "")
+        os.symlink(sys.executable, env + "/bin/python3")
+        for copying in (True, False):
+            job = self.on(0, "unshare", "--mount", "/bin/sh", "-c", script, "sh", "--ssh",
+                          "ssh -F " + self.path("ssh_config"), "--env", "D", "--hosts", "m1", *shell('umask; echo "by $PYTHON_EXEC"'))
+            self.end_well(job)
+            self.assertEqual("copying" in job.err(), copying, job.err())
+            self.assertRegex(job.out(), rf"(?m)\b{mask}$")
+            self.assertIn(f"by {env}/bin/python3\n", job.out())
+
+    def test_what_ssh_runs_is_one_line_for_any_login_shell(self):
+        """csh ends a quoted word at a line break: "Unmatched '"."""
+        self.in_path("my_ssh", 'for last; do :; done; printf %s "$last" >"$D/command"; exit 255\n')
+        job = self.on(0, DDPRUN, "--ssh", self.path("path/my_ssh"), "--hosts", "m1", "true")
+        self.end_well(job, 3)
+        with open(self.path("command"), encoding="utf-8") as f:
+            command = f.read()
+        self.assertTrue(command.startswith("exec /bin/sh -c '"), command)
+        self.assertNotIn("\n", command)
+        self.assertNotIn("# ", command)
+
     def test_a_host_without_ddprun_gets_a_copy(self):
         line = r"m1 has no ddprun [\d.]+: copying this one, [\d.]+ MB, into the cache folder there\n"
         job = self.privately("m1", "--nproc-per-node", "2", *shell('echo "rank $RANK of $WORLD_SIZE"'))

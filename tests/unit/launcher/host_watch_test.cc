@@ -140,6 +140,20 @@ TEST_CASE("HostWatch: nodes start on hosts that are listed, and leave those that
   CHECK(watch.lists(17s, "a\nb\nc:1\n") == "start a");  // It is back.
 }
 
+TEST_CASE("HostWatch: a host that gets a copy of ddprun has five minutes, any other 30 s") {
+  Watch watch;
+  watch.begin("a\nb\n", {});
+  CHECK(watch.at(2s, HostWatch::NodeCopies{"a"}).empty());
+  CHECK(watch.at(30s) == "ask; kill b");
+  CHECK(watch.breaks(30s, "b") == "say b gets no node for 10 s: b broke");
+  CHECK(watch.lists(31s, "a\n").empty());
+  CHECK(watch.ready(290s, "a") == "order a; ask");
+  Watch slow;
+  slow.begin("a\n", {});
+  CHECK(slow.at(2s, HostWatch::NodeCopies{"a"}).empty());
+  CHECK(slow.at(300s) == "ask; kill a");
+}
+
 TEST_CASE("HostWatch: no more nodes than MAX; one that leaves makes room") {
   Watch watch({1, 2});
   CHECK(watch.at(0s) == "ask");
