@@ -94,6 +94,9 @@ agent::RankFacts facts_of(const LaunchPlan& run, int node_rank, int local_rank) 
   facts.run_id = run.run_id;
   const bool first = node_rank == 0 && !run.plan.node_address.empty();
   facts.master_addr = first ? run.plan.node_address : "(the first node's address)";
+  if (const auto& listens = run.plan.store_listen_host; first && listens) {
+    facts.master_addr = listens->empty() ? "127.0.0.1" : *listens;
+  }
   facts.master_port = run.plan.store_port.value_or(0);
   if (run.plan.store_at_endpoint) {
     facts.master_addr = run.plan.store_address;

@@ -132,7 +132,8 @@ void place_host(const Options& options, const MachineFacts& facts, RendezvousPla
     plan.listen_host = is_numeric(host) ? host : "127.0.0.1";
   } else if (is_own_number) {
     plan.listen_host = host;
-  } else if (host.empty() && options.local_addr && is_numeric(*options.local_addr)) {
+  } else if ((host.empty() || options.advertise_addr) && options.local_addr &&
+             is_numeric(*options.local_addr)) {
     plan.listen_host = *options.local_addr;
   }
   const std::string shown = plan.listen_host.empty() ? first_own_address(facts) : plan.listen_host;

@@ -59,6 +59,13 @@ class DryRun(DdprunCase):
                                   env={"DDPRUN_TOKEN": "secret"}))["node 1"]
         self.assertEqual((worker["RANK"], worker["WORLD_SIZE"]), ("1", "2"))
 
+    def test_behind_a_router_the_first_node_s_workers_get_its_own_address(self):
+        line = ["--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "192.0.2.77:29400", "--rdzv-conf", "is_host=1",
+                "--advertise-addr", "192.0.2.77"]
+        for more, address in ([], "127.0.0.1"), (["--local-addr", "127.0.0.2"], "127.0.0.2"):
+            (worker,) = told(self.dry(*line, *more, "true"))["node 0"]
+            self.assertEqual(worker["MASTER_ADDR"], address)
+
     def test_numbers_read_as_people_say_them(self):
         text = self.dry("true")
         self.assertRegex(text, r"(?m)^nodes:       1, here\n  node 0   \S+ \(here\) +1 worker +rank 0$")

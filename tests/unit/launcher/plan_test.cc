@@ -211,6 +211,8 @@ TEST_CASE("RendezvousPlan: a number that is another machine's cannot be hosted a
   CHECK(text_of(behind) == "host 192.0.2.77:5 on all, if taken fail");
   CHECK(behind.node_address == "192.0.2.77");
   CHECK(behind.store_listen_host == "");
+  CHECK(planned(router + " --rdzv-conf is_host=1 --local-addr 10.0.0.1") ==
+        "host 192.0.2.77:5 on 10.0.0.1, if taken fail");
   const RendezvousPlan joins =
       plan_of("--nnodes 2 --rdzv-endpoint a:5 --advertise-addr 192.0.2.77 --local-addr 10.0.0.1");
   CHECK(joins.node_address == "192.0.2.77");
