@@ -127,7 +127,7 @@ Result<std::unique_ptr<HostedEndpoint>> open_endpoint(RendezvousPlan& plan,
   auto endpoint = std::make_unique<HostedEndpoint>(
       HostedEndpoint{std::move(*listening), std::move(token_file)});
   endpoint->pages = pages;
-  if (!token.empty()) {
+  if (!token.empty() && plan.store_at_endpoint) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
       return errno_failure("making a channel from the rendezvous daemon to the agent");

@@ -143,9 +143,8 @@ void tune_socket(int fd, Milliseconds user_timeout) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  if (user_timeout.count() > 0) {
-    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(user_timeout.count()));
-  }
+  // Zero, too: the socket may have been a link's before.
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(user_timeout.count()));
 }
 
 // If "reno" is refused, nothing is lost.
@@ -262,8 +261,10 @@ class Listener::Core : public std::enable_shared_from_this<Listener::Core> {
  private:
   void take(AcceptedSocket accepted);
   void begin_handshake(AcceptedSocket accepted);
-  void ready(Turnstile::Id id);
-  void hand_over(Turnstile::Id id);
+  void ready(Turnstile::Id id, const boost::asio::ip::address& peer,
+             const boost::asio::ip::address& local);
+  void hand_over(Turnstile::Id id, const boost::asio::ip::address& peer,
+                 const boost::asio::ip::address& local);
   void let_in();
   void finish_handshake(Turnstile::Id id, const std::string& peer, Result<Connected> connected);
   void give_back_memory();
@@ -329,21 +330,27 @@ void Listener::Core::begin_handshake(AcceptedSocket accepted) {
       std::move(connection), options_.handshake_timeout,
       [core = shared_from_this(), id, peer = accepted.peer.to_string()](
           Result<Connected> connected) { core->finish_handshake(id, peer, std::move(connected)); },
-      [core = shared_from_this(), id] { core->ready(id); });
+      [core = shared_from_this(), id, peer = accepted.peer, local = accepted.local] {
+        core->ready(id, peer, local);
+      });
   crowd_ = std::max(crowd_, handshakes_.size());
 }
 
-void Listener::Core::ready(Turnstile::Id id) {
+void Listener::Core::ready(Turnstile::Id id, const boost::asio::ip::address& peer,
+                           const boost::asio::ip::address& local) {
   const bool may_be_store_client = tls_ && options_.on_store_client;
-  if (may_be_store_client && handshakes_.at(id)->begins_as_store_client()) return hand_over(id);
+  if (may_be_store_client && handshakes_.at(id)->begins_as_store_client()) {
+    return hand_over(id, peer, local);
+  }
   if (turnstile_.enter(id, Clock::now())) return handshakes_.at(id)->proceed();
   let_in();
 }
 
-void Listener::Core::hand_over(Turnstile::Id id) {
+// The addresses are those that accept() saw: the kernel has none of a connection that was reset.
+void Listener::Core::hand_over(Turnstile::Id id, const boost::asio::ip::address& peer,
+                               const boost::asio::ip::address& local) {
   UniqueFd fd = handshakes_.at(id)->release();
   handshakes_.erase(id);
-  const auto peer = peer_address(fd.get()), local = local_address(fd.get());
   options_.on_store_client({std::move(fd), peer, local});
 }
 

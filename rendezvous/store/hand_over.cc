@@ -11,7 +11,14 @@ namespace ddprun::rendezvous {
 
 using boost::asio::posix::stream_descriptor;
 
+namespace {
+
+constexpr std::size_t kLineMax = 16'384;  // Then the oldest is closed: each takes a descriptor.
+
+}  // namespace
+
 void StoreHandOver::send(UniqueFd client) {
+  if (line_.size() >= kLineMax) line_.pop_front();
   line_.push_back(std::move(client));
   if (!waits_) flush();
 }

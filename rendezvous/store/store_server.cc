@@ -1,6 +1,9 @@
 #include "rendezvous/store/store_server.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -21,6 +24,13 @@ constexpr int kComplaintsMax = 10;
 
 bool of_this_machine(const AcceptedSocket& socket) {
   return socket.peer.is_loopback() || socket.peer == socket.local;
+}
+
+bool is_connected(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+         info.tcpi_state == TCP_ESTABLISHED;
 }
 
 }  // namespace
@@ -120,12 +130,15 @@ void StoreServer::Core::take_handed_over() {
     auto client = receive_descriptor(handed_over_.native_handle());
     if (!client) {
       complain(to_string(client.error()));
+      // That one is lost: this process had no descriptor left.
+      if (client.error().code == Errc::kBadMessage) continue;
       boost::system::error_code ignored;
       handed_over_.close(ignored);
       return;
     }
     if (!*client) break;
     const int fd = (*client)->get();
+    if (!is_connected(fd)) continue;  // Of a rank that has ended, in an earlier round.
     AcceptedSocket socket{std::move(**client), peer_address(fd), local_address(fd)};
     const auto objection = options_.own_user_only ? objection_to_user(socket) : std::nullopt;
     take(std::move(socket), objection);

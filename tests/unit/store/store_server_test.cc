@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <deque>
 #include <filesystem>
 #include <optional>
 
+#include "common/system/descriptor_passing.h"
 #include "common/system/port_owner.h"
 #include "rendezvous/net/listener.h"
 #include "tests/support/bytes.h"
@@ -212,6 +214,36 @@ TEST_CASE("Store server: whoever comes before it is known who may waits", "[stor
   CHECK(f.server->connection_count() == 0);
   CHECK(f.server->admit({"10.1.2.3"}).has_value());
   f.expect_answer(early, i64(0));
+}
+
+TEST_CASE("Store server: takes clients that are handed over, but none that has ended", "[store]") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+  const UniqueFd giver(ends[0]), taker(ends[1]);
+  const UniqueFd endpoint = listen_socket("127.0.0.1", 0).value();
+  StoreServerOptions options;
+  options.handed_over_fd = taker.get();
+  Fixture f(options);
+  const auto hand_over = [&] {
+    UniqueFd accepted(::accept4(endpoint.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    tune_socket(accepted.get(), std::chrono::seconds(20));  // As a link with a node.
+    const std::array<int, 1> client{accepted.get()};
+    REQUIRE(send_descriptors(giver.get(), "s", client, "handing over").has_value());
+    return accepted;
+  };
+  {
+    RawClient ended(local_port(endpoint.get()));
+    REQUIRE(ended.send(StoreRequests::validate() + f.to.set("/k", "v")));
+    hand_over();
+  }
+  REQUIRE(::send(giver.get(), "s", 1, 0) == 1);  // A client for which there was no descriptor.
+  RawClient client(local_port(endpoint.get()));
+  const UniqueFd taken = hand_over();
+  f.expect(client, StoreRequests::validate() + f.to.key_count(), i64(0));
+  int user_timeout = -1;
+  socklen_t size = sizeof user_timeout;
+  REQUIRE(::getsockopt(taken.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, &size) == 0);
+  CHECK(user_timeout == 0);
 }
 
 TEST_CASE("Store server: connections beyond the limit are closed at once", "[store]") {
