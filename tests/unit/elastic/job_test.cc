@@ -125,7 +125,8 @@ TEST_CASE("Job: what commit() calls commits nothing and communicates with nobody
     step.commit([&] {
       expect_bad_argument([&] { step.commit(); }, "one step has one commit()");
       expect_bad_argument([&] { step.group().barrier(); }, "communicates with nobody");
-      expect_bad_argument([&] { (void)step.group().all_reduce_async(one); }, "communicates with nobody");
+      expect_bad_argument([&] { (void)step.group().all_reduce_async(one); },
+                          "communicates with nobody");
       expect_bad_argument([&] { part->all_reduce(one); }, "communicates with nobody");
       expect_bad_argument([&] { (void)step.group().split(0, 0); }, "communicates with nobody");
       expect_bad_argument([&] { momenta.next(); }, "the copy on another rank has been made");
