@@ -54,7 +54,7 @@ class ProgressMonitor {
   void left(int local_rank);
   // To all workers: a rank of the round is gone, and why.
   void notify_loss(int lost_rank, const std::string& why);
-  // Of the worker's next step. False: it does not use the SDK, or there is no such worker.
+  // Of the worker's next step. False: it has begun no step of a job, or there is no such worker.
   bool request_bundle(int local_rank);
   // What the workers' sync timers have counted and was not reported yet; call sync_reported() when
   // it was.
