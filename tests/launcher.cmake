@@ -27,7 +27,7 @@ ddprun_test(NAME whatif_test
 
 # What ddprunctl shows of runs, while they go on and afterwards.
 ddprun_test(NAME watch_test
-            SOURCES unit/common/columns_test.cc unit/common/record_folder_test.cc unit/common/user_file_test.cc unit/watch/agents_test.cc unit/watch/health_test.cc unit/watch/golden_test.cc unit/watch/history_test.cc unit/watch/keys_test.cc
+            SOURCES unit/common/columns_test.cc unit/common/folder_size_test.cc unit/common/record_folder_test.cc unit/common/user_file_test.cc unit/watch/agents_test.cc unit/watch/health_test.cc unit/watch/golden_test.cc unit/watch/history_test.cc unit/watch/keys_test.cc
                     unit/watch/top_screen_test.cc fuzz/launcher/history_fuzz.cc
             LIBRARIES ddprun_ctl
             LABELS unit)

@@ -141,22 +141,6 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-std::uint64_t memory_of(const std::string& folder) {
-  constexpr std::uint64_t kBlock = 512;  // Of st_blocks, whatever the file system's block is.
-  std::uint64_t bytes = 0;
-  for (const std::string& name : names_in(folder)) {
-    const std::string path = folder + "/" + name;
-    struct stat status;
-    if (::lstat(path.c_str(), &status) != 0) continue;
-    if (S_ISDIR(status.st_mode)) {
-      bytes += memory_of(path);
-    } else {
-      bytes += static_cast<std::uint64_t>(status.st_blocks) * kBlock;
-    }
-  }
-  return bytes;
-}
-
 std::vector<std::string> folders_of(const std::string& folder) {
   std::vector<std::string> all{folder};
   for (const std::string& name : names_in(folder)) {

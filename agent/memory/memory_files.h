@@ -30,9 +30,6 @@ Result<Snapshot> take_snapshot(const std::string& folder, const std::string& int
 // Without "." and "..", in order; none if there is no such folder.
 std::vector<std::string> names_in(const std::string& folder);
 
-// Bytes of memory that the files below `folder` take.
-std::uint64_t memory_of(const std::string& folder);
-
 // `folder` and all folders below it.
 std::vector<std::string> folders_of(const std::string& folder);
 

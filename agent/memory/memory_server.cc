@@ -25,6 +25,7 @@
 #include "agent/memory/memory_source.h"
 #include "agent/memory/memory_wire.h"
 #include "common/exit_status.h"
+#include "common/system/folder_size.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/text/figures.h"
@@ -309,7 +310,7 @@ class MemoryServer {
   }
 
   void account() {
-    const std::uint64_t before = std::exchange(used_, memory_of(own_));
+    const std::uint64_t before = std::exchange(used_, occupied_bytes(own_));
     if (used_ != before) report({.kind = Report::Kind::kUsed, .used = used_});
     if (used_ <= options_.bytes) {
       warned_of_size_ = false;
@@ -492,7 +493,7 @@ class MemoryServer {
     std::map<std::string, std::uint64_t> sizes;
     std::uint64_t all = bytes;
     for (const auto& [other, when] : committed_) {
-      if (other != name) all += sizes[other] = memory_of(copy_path(other));
+      if (other != name) all += sizes[other] = occupied_bytes(copy_path(other));
     }
     while (all > 2 * options_.bytes && !sizes.empty()) {
       const auto oldest = std::min_element(sizes.begin(), sizes.end(), [&](auto& a, auto& b) {

@@ -356,6 +356,12 @@ class OneProcess(Case):
         self.assertLess(highest, 3.9e6)
         self.assertGreater(highest, 2.9e6)
 
+    def test_a_file_that_gets_its_name_meanwhile_counts_once(self):
+        memory = self.saved(1)
+        before = memory._home.used()
+        os.link(self.pieces()[0], os.path.join(self.node, "its name before"))
+        self.assertEqual(memory._home.used(), before)
+
     def test_files_are_used_again(self):
         memory = self.saved(1, 2, 3)
         before = {os.stat(path).st_ino for path in self.pieces()}

@@ -12,7 +12,7 @@ from ddprun_case import DDPRUN
 
 # BAD is what the sample 17 does; its shard is that of step 5 (of 12 steps an epoch).
 TRAIN = """
-import array, ctypes, math, pickle, random, sys
+import array, ctypes, math, pickle, random, sys, time
 BAD = os.environ.get("BAD", "")
 batches = elastic.GlobalBatches(96, 24, shards=12, seed=3)
 weights = array.array("f", [1.0] * 50)
@@ -56,16 +56,19 @@ def train(step):
     if BAD == "late" and step.number == 6:
         raise ArithmeticError(f"the sum is {gradient[0]:.9g}, {gradient[1]:.9g}")
     step.commit(update)
+def state():
+    time.sleep(float(os.environ.get("SLOW", "0")))
+    return sums.state()
 job = Job()
-job.keep(weights=weights, dice=dice).keep_state("sums", sums.state, sums.restore)
+job.keep(weights=weights, dice=dice).keep_state("sums", state, sums.restore)
 job.run(12, train)
 print("the end", flush=True)
 """
 
 
 class Replay(ElasticCase):
-    def bundle(self, bad, code, nproc=3, options=("--max-restarts", "3")):
-        job = self.ended(TRAIN, code=code, nproc=nproc, env={"BAD": bad},
+    def bundle(self, bad, code, nproc=3, options=("--max-restarts", "3"), **env):
+        job = self.ended(TRAIN, code=code, nproc=nproc, env={"BAD": bad, **env},
                          options=(*options, "--bundle-folder", self.path("bundles")))
         found = sorted(glob.glob(self.path("bundles/*.bundle")))
         self.assertEqual(len(found), 2 if bad == "nan" else 1, job.text())  # Two epochs.
@@ -118,7 +121,8 @@ class Replay(ElasticCase):
         self.assertRegex(self.replay(bundle, "", 1), r"no failure \(hash \w{16}\); in the run, .*: not finite \(hash \w{16}\)")
 
     def test_after_the_reduction_all_shards_are_computed_with_the_same_sum(self):
-        job, bundle = self.bundle("late", 1, nproc=2, options=("--max-restarts", "0"))
+        """All ranks fail at once: those that do not write the bundle wait for the one that does."""
+        job, bundle = self.bundle("late", 1, nproc=2, options=("--max-restarts", "0"), SLOW="0.5")
         [words] = set(re.findall(r"ArithmeticError: the sum is [\d.e+]+, [\d.e+]+ \(script.py:\d+\)", job.err()))
         self.assertIn(f"ddprun: replay of step 6: {words}, the same as in the run", self.replay(bundle, "late", 1))
 

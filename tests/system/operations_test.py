@@ -307,17 +307,20 @@ class Operations(DdprunCase):
         self.assertEqual(second.wait(), 1)
         self.assertIn("ddress already in use", second.err())
 
+    def pages_of_the_node_that_hosts(self, nodes):
+        job = self.start("--http-port", self.http_port, "--local-nodes", nodes, "--rdzv-id", "paged", *shell(WAIT))
+        job.wait_for(rf"pages for operators.*127\.0\.0\.1:{self.http_port}")
+        wait_until(lambda: self.runs().get("paged", {}).get("world_size") == nodes, lambda: self.get("/status"))
+        self.assertEqual(self.get("/healthz").strip(), "ok")
+        self.assertEqual(self.samples()["ddprun_nodes", 'phase="seated"'], nodes)
+        self.the_gate.open()
+        self.finish(job)
+
     def test_the_node_that_hosts_the_daemon_has_its_pages(self):
-        for nodes in (1, 2):
-            with self.subTest(nodes=nodes):
-                job = self.start("--http-port", self.http_port, "--local-nodes", nodes, "--rdzv-id", "paged", *shell(WAIT))
-                job.wait_for(rf"pages for operators.*127\.0\.0\.1:{self.http_port}")
-                wait_until(lambda: self.runs().get("paged", {}).get("world_size") == nodes, self.get("/status"))
-                self.assertEqual(self.get("/healthz").strip(), "ok")
-                self.assertEqual(self.samples()["ddprun_nodes", 'phase="seated"'], nodes)
-                self.the_gate.open()
-                self.finish(job)
-                self.the_gate = self.gate(f"gate {nodes}")
+        self.pages_of_the_node_that_hosts(1)
+
+    def test_the_first_of_two_nodes_has_the_pages_of_both(self):
+        self.pages_of_the_node_that_hosts(2)
 
     def test_a_port_of_pages_that_is_taken_ends_the_run_at_once(self):
         with socket.create_server(("127.0.0.1", self.http_port)):

@@ -55,19 +55,6 @@ void remove_tree(const std::string& path) {
   ::nftw(path.c_str(), remove_one, kDescriptors, FTW_DEPTH | FTW_PHYS);
 }
 
-std::uint64_t tree_bytes(const std::string& path) {
-  constexpr std::uint64_t kBlock = 512;
-  std::uint64_t bytes = 0;
-  for (const std::string& name : names_in(path).names) {
-    struct stat found {};
-    const std::string one = path + "/" + name;
-    if (::lstat(one.c_str(), &found) != 0) continue;
-    bytes += S_ISDIR(found.st_mode) ? tree_bytes(one)
-                                    : static_cast<std::uint64_t>(found.st_blocks) * kBlock;
-  }
-  return bytes;
-}
-
 std::optional<std::uint64_t> file_bytes(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;

@@ -25,8 +25,6 @@ int make_folders(const std::string& path);
 // Removes as much as possible of the folder and its content; follows no links.
 void remove_tree(const std::string& path);
 
-// What the files in the folder and below occupy. Files that vanish meanwhile do not count.
-std::uint64_t tree_bytes(const std::string& path);
 // ddprun::replace_file() of what `contents` writes, part by part, to a file of this mode. What it
 // throws passes through.
 using WritePart = std::function<void(std::string_view)>;

@@ -14,6 +14,7 @@
 #include <ctime>
 #include <exception>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "common/checksum.h"
@@ -33,7 +34,8 @@ namespace {
 
 constexpr std::size_t kBundlesKept = 8;  // Of a run in one folder, the newest.
 constexpr std::size_t kValueMax = 4096;
-constexpr mode_t kBundleMode = 0600;  // A command line may have secrets.
+constexpr mode_t kBundleMode = 0600;               // A command line may have secrets.
+constexpr std::chrono::seconds kOthersBundle{60};  // How long a rank that fails waits for it.
 
 std::vector<std::string> environment_that_matters() {
   std::vector<std::string> result;
@@ -69,6 +71,12 @@ std::string prefix_of(std::string run_id) {
   }
   return run_id + "-step-";
 }
+
+std::string key_of_bundle(std::int64_t step) {
+  return "ddprun/bundle of step " + std::to_string(step);
+}
+
+std::string key_of_written(std::int64_t step) { return key_of_bundle(step) + " is written"; }
 
 // 0: there is none.
 std::time_t written_at(const std::string& path) {
@@ -132,29 +140,50 @@ void JobInside::write_captured(Step::State& step) {
   // What ends the body is written though the step before has a bundle.
   const bool ends_body = std::current_exception() != nullptr;
   if (!ends_body && findings_written_ >= kBundlesKept) return;
-  if (!claim_bundle(ends_body)) return;
+  if (!claim_bundle(ends_body)) {
+    if (ends_body) wait_for_bundle();
+    return;
+  }
   Bundle bundle = bundle_of(&step);
   bundle.why = step.captured->why, bundle.work = step.captured->work;
   bundle.shard = step.captured->shard, bundle.hash = step.captured->hash;
   const auto began = worker_sdk::Clock::now();
-  write_bundle(std::move(bundle));
+  write_claimed(std::move(bundle));
   step.began += worker_sdk::Clock::now() - began;  // It is not the work of this rank's shards.
   if (!ends_body) ++findings_written_;
 }
 
 // Of all ranks, the first that finds something in a step.
 bool JobInside::claim_bundle(bool may_continue) {
-  const auto key = [](std::int64_t step) {
-    return "ddprun/bundle of step " + std::to_string(step);
-  };
   try {
     Store& store = group_->store();
-    const bool is_first = store.add(key(committed()), 1) == 1;
+    const bool is_first = store.add(key_of_bundle(committed()), 1) == 1;
     if (!is_first || may_continue || committed() == 0) return is_first;
-    (void)store.erase(key(committed() - 2));
-    return !store.check({key(committed() - 1)});
+    (void)store.erase(key_of_bundle(committed() - 2));
+    (void)store.erase(key_of_written(committed() - 2));
+    return !store.check({key_of_bundle(committed() - 1)});
   } catch (const Error&) {
     return false;
+  }
+}
+
+void JobInside::write_claimed(Bundle bundle) {
+  write_bundle(std::move(bundle));
+  try {
+    group_->store().set(key_of_written(committed()), "");
+  } catch (const Error&) {  // The others wait for a while.
+  }
+}
+
+// The end of this rank's process ends all others, and that which writes the bundle with them.
+void JobInside::wait_for_bundle() {
+  const auto deadline = worker_sdk::Clock::now() + kOthersBundle;
+  try {
+    while (!group_->store().check({key_of_written(committed())}) && !has_lost_round() &&
+           worker_sdk::Clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  } catch (const Error&) {
   }
 }
 
@@ -194,7 +223,7 @@ void JobInside::capture_on_request() {
   bundle.cause = Bundle::Cause::kRequest;
   bundle.why = "requested by ddprunctl capture";
   bundle.work = "step " + std::to_string(committed());
-  write_bundle(std::move(bundle));
+  write_claimed(std::move(bundle));
 }
 
 // Of a shard of which an audit has found two results: `hash` is the right one, or the owner's.
@@ -206,7 +235,7 @@ void JobInside::capture_audited(const Step::State& step, const Dispute& dispute,
   bundle.why = "audit: " + why;
   bundle.work = piece_of(step.number, dispute.shard);
   bundle.shard = dispute.shard, bundle.hash = hash_of_replay(step, hash);
-  write_bundle(std::move(bundle));
+  write_claimed(std::move(bundle));
 }
 
 Bundle JobInside::bundle_of(const Step::State* step) const {

@@ -167,6 +167,8 @@ class JobInside {
   bool claim_bundle(bool may_continue);
   Bundle bundle_of(const Step::State* step) const;
   void write_bundle(Bundle bundle);
+  void write_claimed(Bundle bundle);
+  void wait_for_bundle();
   void begin_replay();
   [[noreturn]] void replay(const Job::Body& body);
   [[noreturn]] void end_replay_here();

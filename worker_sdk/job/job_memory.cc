@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "common/system/folder_size.h"
 #include "ddprun/objects.h"
-#include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/checkpoint/memory_checkpoint.h"
 #include "worker_sdk/group/group_inside.h"
@@ -87,8 +87,8 @@ bool JobMemory::lacks_room(std::span<const CheckpointPiece> pieces) const {
     state += elements * size_of(piece.part.type);
   }
   const std::string root = place_->folder.substr(0, place_->folder.rfind('/'));
-  const std::uint64_t all = worker_sdk::tree_bytes(root);
-  const std::uint64_t own = worker_sdk::tree_bytes(place_->folder);
+  const std::uint64_t all = occupied_bytes(root);
+  const std::uint64_t own = occupied_bytes(place_->folder);
   return all - std::min(own, all) + kCopies * state > size;
 }
 

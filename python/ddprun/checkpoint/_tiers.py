@@ -109,13 +109,17 @@ class Tier:
                     os.unlink(os.path.join(self.path, name))
 
     def used(self) -> int:
-        """Return the bytes that all files below the root occupy."""
-        total = 0
+        """Return the bytes that all files below the root occupy.
+
+        Each file counts once, though another rank gives it its name meanwhile.
+        """
+        sizes: dict[tuple[int, int], int] = {}
         for folder, _, names in os.walk(self.root):
             for name in names:
                 with contextlib.suppress(OSError):
-                    total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-        return total
+                    status = os.lstat(os.path.join(folder, name))
+                    sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+        return sum(sizes.values())
 
 
 def open_piece(path: str) -> int:
