@@ -132,8 +132,19 @@ void Coordinator::refuse_unreadable(const Peer& peer, LinkId link, const Failure
   const std::string how =
       "sent what the daemon (" + ours + ") cannot read (" + why.context + "); it has " + theirs;
   hang_up(peer.run_id, peer.node, how);
-  if (runs_.contains(peer.run_id)) step(peer.run_id, {peer.node, Lost{how, /*closed=*/true}});
-  forget_blank(peer.run_id);
+  lose(peer.run_id, peer.node, how);
+}
+
+// Nothing of a run changes, and nothing is recorded, when a node goes that has not joined it.
+void Coordinator::lose(const std::string& run_id, const NodeId& node, const std::string& how) {
+  const auto run = runs_.find(run_id);
+  if (run == runs_.end()) return;
+  if (run->second.has_node(node)) {
+    step(run_id, {node, Lost{how, /*closed=*/true}});
+  } else {
+    note_idle(run_id, run->second);
+  }
+  forget_blank(run_id);
 }
 
 std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now, bool unseen) {
@@ -145,11 +156,8 @@ std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now, bool 
     forget_link(it);
     if (const auto run = runs_.find(peer.run_id); run != runs_.end()) {
       if (unseen && run->second.has_node(peer.node)) step(peer.run_id, {peer.node, Unseen{}});
-      if (!run->second.misses(peer.node)) {
-        step(peer.run_id, {peer.node, Lost{"closed its connection", /*closed=*/true}});
-      }
+      if (!run->second.misses(peer.node)) lose(peer.run_id, peer.node, "closed its connection");
     }
-    forget_blank(peer.run_id);
   }
   return std::exchange(actions_, {});
 }

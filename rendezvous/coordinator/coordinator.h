@@ -132,6 +132,7 @@ class Coordinator {
   void enter(TimePoint now);
   void hello(LinkId link, const Hello& hello);
   void hang_up(const std::string& run_id, const NodeId& node, const std::string& reason);
+  void lose(const std::string& run_id, const NodeId& node, const std::string& how);
   void forget_link(Peers::iterator it);
   void receive(const Peer& peer, AgentMessage message);
   void refuse_unreadable(const Peer& peer, LinkId link, const Failure& why);

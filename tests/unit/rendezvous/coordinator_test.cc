@@ -66,6 +66,32 @@ TEST_CASE("Coordinator: runs do not know of each other", "[coordinator]") {
   CHECK(desk.deliver(2, Heartbeat{0}) == Lines{"2 <- alive"});
 }
 
+TEST_CASE("Coordinator: a node that goes before it has joined is not on record", "[coordinator]") {
+  Desk desk;
+  CHECK(desk.join(1, "x", "a", 2) == Lines{"1 <- waiting"});
+  const std::string before = desk.disk;
+  CHECK(desk.deliver(2, Hello{kProtocolVersion, "x", "b"}) == Lines{"2 <- alive"});
+  CHECK(desk.close(2).empty());
+  CHECK(desk.disk == before);
+  CHECK(desk.close(1).empty());
+  CHECK(desk.disk.size() > before.size());
+  CHECK(desk.coordinator.runs().empty());
+}
+
+TEST_CASE("Coordinator: an ended run is forgotten though its last visitor has not joined it",
+          "[coordinator]") {
+  Desk desk;
+  CHECK(desk.join(1, "x", "a") == Lines{"1 <- assign"});
+  CHECK(desk.deliver(1, Finished{0}) == Lines{"1 <- end"});
+  CHECK(desk.deliver(2, Hello{kProtocolVersion, "x", "b"}) == Lines{"2 <- alive"});
+  CHECK(desk.close(1).empty());
+  CHECK(desk.close(2).empty());
+  REQUIRE(desk.coordinator.deadline().has_value());
+  desk.now = *desk.coordinator.deadline();
+  (void)desk.show(desk.coordinator.on_tick(desk.now));
+  CHECK(desk.coordinator.runs().empty());
+}
+
 TEST_CASE("Coordinator: nodes that wait under different run ids hear of each other",
           "[coordinator]") {
   Desk desk;
