@@ -23,6 +23,8 @@ Examples
   ddprun slurm --nodes 2:6 -- --max-restarts 20 train.py
                                               2 nodes, and 4 jobs of one node that come and go
   ddprun slurm --join 4711 --nodes 2          two more for the run of job 4711
+  ddprun slurm --daemon-on service --nodes 2:6 --partition=spot -- --max-restarts 20 train.py
+                                              all of its nodes may be taken away
   ddprun slurm --dry-run --nodes 4 -- train.py > my.sbatch
 
 docs/slurm.md has more. To start a program named slurm: ddprun ./slurm.)";
@@ -57,6 +59,9 @@ const OptionTable<SlurmOptions>& slurm_table() {
          {.letter = 'N'}},
         {"join", &O::join, parse_job, "JOB",
          "Add nodes to the run of this job [one]; without -- its own command line"},
+        {"daemon-on", &O::daemon_on, any_text, "PARTITION",
+         "Run the daemon as a job of its own there, where nodes are not taken away [on the first "
+         "node]"},
         {"dry-run", &O::dry_run, "Print the script, which sbatch takes as it is; submit nothing"},
         {"help", PrintsAndEnds{}, "", "Print this help message and exit", {.letter = 'h'}}}}};
   return kTable;
@@ -130,9 +135,10 @@ std::optional<Failure> refused_for_sbatch(const SlurmOptions& options) {
       return usage(word + " cannot be combined with ddprun slurm");
     }
     if (options.is_elastic() && names(word, "--array", "-a")) {
-      return usage(word +
-                   " cannot be combined with --nodes MIN:MAX or --join: each task would be "
-                   "a run of its own");
+      return usage(
+          word +
+          " cannot be combined with --nodes MIN:MAX, --join or --daemon-on: each task would be "
+          "a run of its own");
     }
   }
   return std::nullopt;
@@ -173,6 +179,16 @@ std::optional<Failure> check(const SlurmOptions& options, bool has_dashes) {
   const bool is_range = options.nodes && options.nodes->min < options.nodes->max;
   if (!options.join.empty() && (is_range || (!options.nodes && !options.nodes_text.empty()))) {
     return usage("--join needs one number for --nodes: that many nodes are added");
+  }
+  if (!options.daemon_on.empty() && !options.join.empty()) {
+    return usage("--daemon-on is for a new run; the one of --join has its daemon");
+  }
+  if (!options.daemon_on.empty() && !options.nodes) {
+    return usage("--daemon-on needs --nodes N or --nodes MIN:MAX");
+  }
+  if (options.daemon_on.starts_with("-") ||
+      options.daemon_on.find_first_of("\n\r ") != std::string::npos) {
+    return usage("--daemon-on " + quoted_value(options.daemon_on) + ": give one partition");
   }
   const int extra = !options.nodes          ? 0
                     : !options.join.empty() ? options.nodes->max

@@ -19,11 +19,14 @@ struct SlurmOptions {
   std::optional<NodeRange> nodes;   // MIN:MAX, or one number for both. Absent: see `nodes_text`.
   std::string nodes_text;           // As given: sbatch understands more, such as 2-4.
   std::string join;                 // The number of the job whose run is joined; empty: a new run.
+  std::string daemon_on;            // A partition for the daemon; empty: it is on the first node.
   bool dry_run = false;             // Print what would be submitted.
   std::vector<std::string> sbatch;  // All other words before "--": options of sbatch.
   std::vector<std::string> argv;    // ddprun's options, PROGRAM and its arguments.
 
-  bool is_elastic() const { return !join.empty() || (nodes && nodes->min < nodes->max); }
+  bool is_elastic() const {
+    return !join.empty() || !daemon_on.empty() || (nodes && nodes->min < nodes->max);
+  }
 };
 
 // The table; for completion.

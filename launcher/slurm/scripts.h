@@ -10,6 +10,7 @@ enum class SlurmScript {
   kNodes,    // ddprun.sbatch: whole nodes.
   kSpot,     // spot.sbatch: whole nodes that Slurm may take away; the job is queued again.
   kElastic,  // elastic.sbatch: a run of several jobs.
+  kDaemon,   // daemon.sbatch: the daemon of such a run, as a job of its own.
 };
 
 std::string_view text_of(SlurmScript script);

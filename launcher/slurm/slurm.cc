@@ -75,42 +75,51 @@ class SlurmRun {
   explicit SlurmRun(const SlurmOptions& options) : options_(options), program_(own_program()) {}
 
   Result<void> submit_all() {
-    first_ = options_.join;
-    if (first_.empty()) {
-      const auto number = submit_one(first_job(options_, program_), "");
+    run_ = options_.join;
+    if (!options_.daemon_on.empty()) {
+      const auto number = submit_one(daemon_job(options_, program_));
       if (!number) return number.error();
       if (!*number) return {};  // With --test-only.
-      first_ = **number;
+      run_ = **number;
     }
-    for (int i = 0; i < joining_jobs(options_); ++i) {
-      const auto number = submit_one(joining_job(options_, program_, first_), submitted());
+    if (options_.join.empty()) {
+      const auto number = submit_one(first_job(options_, program_, run_));
       if (!number) return number.error();
       if (!*number) return {};
-      joining_.push_back(**number);
+      if (run_.empty()) run_ = **number;
     }
-    write_errors(hints(options_, first_, joining_));
+    for (int i = 0; i < joining_jobs(options_); ++i) {
+      const auto number = submit_one(joining_job(options_, program_, run_));
+      if (!number) return number.error();
+      if (!*number) return {};
+    }
+    write_errors(hints(options_, run_, jobs_));
     return {};
   }
 
  private:
   // What has been submitted before a job is refused.
   std::string submitted() const {
-    if (joining_.empty() && !options_.join.empty()) return "";
-    return "; " + std::to_string(joining_.size()) + " of " +
-           std::to_string(joining_jobs(options_)) +
-           " further jobs are submitted: `ddprun slurm --join " + first_ + "` adds one";
+    if (jobs_.empty()) return "";
+    std::string text = "; submitted before it:";
+    for (const std::string& number : jobs_) text += " " + number;
+    const bool is_run =
+        !options_.join.empty() || jobs_.size() > (options_.daemon_on.empty() ? 0 : 1);
+    if (is_run) return text + " (`ddprun slurm --join " + run_ + "` adds one more)";
+    return text + " (the daemon's, which waits for the run: `scancel " + run_ + "`)";
   }
 
-  Result<std::optional<std::string>> submit_one(const Submission& job, const std::string& so_far) {
+  Result<std::optional<std::string>> submit_one(const Submission& job) {
     const auto answer = submit(job);
     if (!answer) return answer.error();
     if (answer->code != 0) {
       return Failure{Errc::kNotFound,
-                     "sbatch refused the job: " + plain_refusal(answer->errors) + so_far};
+                     "sbatch refused the job: " + plain_refusal(answer->errors) + submitted()};
     }
     write_errors(answer->errors);  // Warnings.
     auto number = job_number(answer->output);
     write_output(number ? "Submitted batch job " + *number + "\n" : answer->output);
+    if (number) jobs_.push_back(*number);
     return number;
   }
 
@@ -118,8 +127,8 @@ class SlurmRun {
 
   const SlurmOptions& options_;
   const std::string program_;
-  std::string first_;
-  std::vector<std::string> joining_;
+  std::string run_;  // What --join takes: the first job, or the daemon's.
+  std::vector<std::string> jobs_;
 };
 
 }  // namespace

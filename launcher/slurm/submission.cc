@@ -54,6 +54,44 @@ Submission submission(SlurmScript script, std::vector<std::string> options,
   return job;
 }
 
+// Of sbatch's options those that hold for the daemon's job as well.
+std::vector<std::string> options_of_daemon(const SlurmOptions& options) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kShared = {
+      {{"--account", "-A"}, {"--time", "-t"}, {"--output", "-o"}, {"--error", "-e"}}};
+  std::vector<std::string> shared = {"--partition=" + options.daemon_on};
+  for (auto word = options.sbatch.begin(); word != options.sbatch.end(); ++word) {
+    for (const auto& [name, letter] : kShared) {
+      const bool has_value = word->starts_with(std::string(name) + "=") ||
+                             (word->starts_with(letter) && word->size() > letter.size());
+      const bool is_name = *word == name || *word == letter;
+      if (has_value || is_name) shared.push_back(*word);
+      if (is_name && word + 1 != options.sbatch.end()) shared.push_back(*++word);
+    }
+  }
+  return shared;
+}
+
+// A job that begins once the job `other` has begun, unless the user has said when.
+void begin_after(const std::string& other, const SlurmOptions& options,
+                 std::vector<std::string>& of_sbatch) {
+  const bool is_given =
+      std::any_of(options.sbatch.begin(), options.sbatch.end(), [](const std::string& word) {
+        return word.starts_with("-d") || word.starts_with("--dependency");
+      });
+  if (!is_given) of_sbatch.push_back("--dependency=after:" + other);
+}
+
+// ddprun's, of a new run.
+std::vector<std::string> words_of_run(const SlurmOptions& options) {
+  std::vector<std::string> words;
+  if (options.is_elastic()) {
+    words = {"--nnodes",
+             std::to_string(options.nodes->min) + ":" + std::to_string(options.nodes->max)};
+  }
+  words.insert(words.end(), options.argv.begin(), options.argv.end());
+  return words;
+}
+
 std::string nodes_of_first(const SlurmOptions& options) {
   if (options.is_elastic()) return std::to_string(options.nodes->min);
   return options.nodes_text;
@@ -68,20 +106,24 @@ SlurmScript script_for(const SlurmOptions& options) {
   return whole ? SlurmScript::kNodes : SlurmScript::kOneNode;
 }
 
-Submission first_job(const SlurmOptions& options, const std::string& program) {
-  std::vector<std::string> words;
-  if (options.is_elastic()) {
-    words = {"--nnodes",
-             std::to_string(options.nodes->min) + ":" + std::to_string(options.nodes->max)};
-  }
-  words.insert(words.end(), options.argv.begin(), options.argv.end());
+Submission daemon_job(const SlurmOptions& options, const std::string& program) {
+  return submission(SlurmScript::kDaemon, options_of_daemon(options), lines_of(program, {}));
+}
+
+Submission first_job(const SlurmOptions& options, const std::string& program,
+                     const std::string& daemon) {
   const SlurmScript script = script_for(options);
   std::string nodes = nodes_of_first(options);
   // The scripts for whole nodes have two by default.
   if (nodes.empty() && script != SlurmScript::kOneNode) nodes = "1";
   std::vector<std::string> of_sbatch = options.sbatch;
   if (!nodes.empty()) of_sbatch.push_back("--nodes=" + nodes);
-  return submission(script, std::move(of_sbatch), lines_of(program, words));
+  std::string lines = lines_of(program, words_of_run(options));
+  if (!daemon.empty()) {
+    begin_after(daemon, options, of_sbatch);
+    lines += "JOIN=" + daemon + "\n";
+  }
+  return submission(script, std::move(of_sbatch), lines);
 }
 
 Submission joining_job(const SlurmOptions& options, const std::string& program,
@@ -90,11 +132,7 @@ Submission joining_job(const SlurmOptions& options, const std::string& program,
   if (!options.join.empty()) words = options.argv;  // Else as the first job has kept them.
   std::vector<std::string> of_sbatch = options.sbatch;
   of_sbatch.push_back("--nodes=1");
-  const bool is_given =
-      std::any_of(options.sbatch.begin(), options.sbatch.end(), [](const std::string& word) {
-        return word.starts_with("-d") || word.starts_with("--dependency");
-      });
-  if (!is_given) of_sbatch.push_back("--dependency=after:" + first);
+  begin_after(first, options, of_sbatch);
   return submission(SlurmScript::kElastic, std::move(of_sbatch),
                     lines_of(program, words) + "JOIN=" + first + "\n");
 }
@@ -182,30 +220,34 @@ std::string plain_refusal(std::string_view errors) {
   return text;
 }
 
-std::string hints(const SlurmOptions& options, const std::string& first,
-                  const std::vector<std::string>& joining) {
+std::string hints(const SlurmOptions& options, const std::string& run,
+                  const std::vector<std::string>& jobs) {
   std::string text;
   if (options.is_elastic()) {
-    text += "add a node:     ddprun slurm --join " + first + "\n";
-    if (!joining.empty()) {
-      text += "take one away:  scancel --signal=USR1 " + joining.front() +
+    text += "add a node:     ddprun slurm --join " + run + "\n";
+    if (joining_jobs(options) > 0 && !jobs.empty()) {
+      text += "take one away:  scancel --signal=USR1 " + jobs.back() +
               "   (queued again; without --signal for good)\n";
     }
   }
   if (!options.join.empty()) return text;
-  text += "end the run:    scancel " + first;
-  for (const std::string& number : joining) text += " " + number;
+  text += "end the run:    scancel";
+  for (const std::string& number : jobs) text += " " + number;
   return text + "\n";
 }
 
 std::string dry_run_text(const SlurmOptions& options, const std::string& program) {
   const bool joins = !options.join.empty();
   std::string text = joins ? joining_job(options, program, options.join).script
-                           : first_job(options, program).script;
+                     : !options.daemon_on.empty() ? daemon_job(options, program).script
+                                                  : first_job(options, program).script;
   const int more = joining_jobs(options);
   std::string comment = "# Printed by ddprun slurm --dry-run: sbatch submits this file as it is.\n";
   if (joins && more > 1) comment += "# " + std::to_string(more) + " times.\n";
-  if (!joins && more > 0) {
+  if (!joins && !options.daemon_on.empty()) {
+    comment += "# Then, with the number of that job: ddprun slurm --join JOB --nodes " +
+               std::to_string(options.nodes->max) + " -- " + joined(words_of_run(options)) + "\n";
+  } else if (!joins && more > 0) {
     comment += "# Then, with the number of that job: ddprun slurm --join JOB --nodes " +
                std::to_string(more) + "\n";
   }

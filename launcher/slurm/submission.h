@@ -19,9 +19,13 @@ struct Submission {
 
 SlurmScript script_for(const SlurmOptions& options);
 
-// The job that starts a run. `program` is the path of ddprun, used unless the variable DDPRUN names
-// another.
-Submission first_job(const SlurmOptions& options, const std::string& program);
+// The job of --daemon-on.
+Submission daemon_job(const SlurmOptions& options, const std::string& program);
+
+// The job that starts a run; `daemon` is the number of the job of --daemon-on. `program` is the
+// path of ddprun, used unless the variable DDPRUN names another.
+Submission first_job(const SlurmOptions& options, const std::string& program,
+                     const std::string& daemon = "");
 
 // A job of one node that joins the run of the job `first`, once that has started.
 Submission joining_job(const SlurmOptions& options, const std::string& program,
@@ -37,8 +41,9 @@ std::optional<std::string> job_number(std::string_view output);
 std::string plain_refusal(std::string_view errors);
 
 // For the user, once all jobs are submitted: how to add nodes, take them away, and end the run.
-std::string hints(const SlurmOptions& options, const std::string& first,
-                  const std::vector<std::string>& joining);
+// `run` is the number that --join takes, `jobs` are all that were submitted.
+std::string hints(const SlurmOptions& options, const std::string& run,
+                  const std::vector<std::string>& jobs);
 
 // --dry-run: the script, with the commands as comments.
 std::string dry_run_text(const SlurmOptions& options, const std::string& program);

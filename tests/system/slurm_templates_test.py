@@ -18,6 +18,8 @@ SPOT = """PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=spot Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF"""
+WITH_SERVICE = """PartitionName=spot Nodes=m[1-2] Default=YES MaxTime=INFINITE State=UP
+PartitionName=service Nodes=m3 MaxTime=INFINITE State=UP"""
 LOSES_NODES = "SlurmdTimeout=10\n" + WHOLE_NODES
 ELASTIC = os.path.join(BIN, "elastic")
 needs_elastic = unittest.skipUnless(os.path.exists(ELASTIC), "elastic was not built: there is no libtorch")
@@ -28,7 +30,7 @@ needs_freezer = unittest.skipUnless(os.access(FREEZER, os.W_OK), f"Slurm's proct
 COUNTS = """
 step=$(cat "$D/step.$RANK" 2>/dev/null || echo 0)
 trap 'echo $step > "$D/step.$RANK"; exit 0' TERM
-echo "rank $RANK begins at step $step"
+echo "rank $RANK of $WORLD_SIZE begins at step $step"
 while [ $step -lt ${STEPS:-100000} ]; do step=$((step + 1)); sleep 0.05; done
 """
 
@@ -243,6 +245,27 @@ class Submitted(TemplateCase):
             self.cancel(number)
         self.assertEqual(glob.glob(self.path(".ddprun-runs/*")), [], "the token of a run outlives the run")
 
+    @needs_freezer
+    def test_all_nodes_of_a_run_come_and_go_around_a_daemon_in_a_job_of_its_own(self):
+        self.start_cluster(nodes=3, proctrack="cgroup", more=WITH_SERVICE)
+        submitted = self.slurm("--output", self.path("job-%j"), "--partition=spot", "--daemon-on", "service", "--nodes", "1:2",
+                               "--", "--max-restarts", "9", "--rdzv-conf", "last_call_timeout=1", *shell(COUNTS))
+        daemon, first, second = self.numbers(submitted)
+        self.assertIn(f"ddprun slurm --join {daemon}", submitted.err())
+        for number in (first, second):
+            self.wait_for(number, r"of 2 begins at step")
+        self.ask("scancel", "--signal=USR1", first)  # Its node would have had the daemon.
+        self.wait_for_state(first, "PENDING")
+        self.wait_for(second, r"rank 0 of 1 begins at step [1-9]")
+        self.start_again(first)
+        for number in (first, second):
+            self.wait_for(number, r"(?s)of 2 begins at step.*of 2 begins at step [1-9]")
+        for number in (first, second):
+            self.ask("scancel", number)
+        self.wait_for_state(daemon, "COMPLETED")
+        self.assertEqual(glob.glob(self.path(".ddprun-runs/*")), [], "the token of a run outlives the run")
+        self.remove_folders()
+
     def test_what_sbatch_refuses_is_explained(self):
         self.start_cluster(more=WHOLE_NODES)
         refused = self.slurm("--partition=nope", "--", "true", code=1).err()
@@ -267,6 +290,8 @@ class Text(unittest.TestCase):
         """Uncommented, with a srun that prints its arguments."""
         stand_ins = {"srun": 'printf "<%s>" "$@"', "openssl": "echo 0123", "squeue": "echo 7"}
         for script in sorted(glob.glob(os.path.join(TEMPLATES, "*.sbatch"))):
+            if script.endswith("daemon.sbatch"):
+                continue
             for line, words in (("--container-image=", "<--container-image=/shared/train.sqsh>"),
                                 ("apptainer", "<apptainer><exec><--nv></shared/train.sif>")):
                 with self.subTest(script=script, line=line):
@@ -295,11 +320,13 @@ class Text(unittest.TestCase):
         for script in sorted(glob.glob(os.path.join(TEMPLATES, "*.sbatch"))):
             with open(script, encoding="utf-8") as f:
                 texts[os.path.basename(script)] = f.read()
-        self.assertEqual(set(texts), {"ddprun.sbatch", "elastic.sbatch", "one-node.sbatch", "spot.sbatch"})
+        self.assertEqual(set(texts), {"daemon.sbatch", "ddprun.sbatch", "elastic.sbatch", "one-node.sbatch", "spot.sbatch"})
         for name, text in texts.items():
             with self.subTest(name=name):
-                self.assertIn("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", text)
                 self.assertIn("#SBATCH --open-mode=append", text)
+                if name == "daemon.sbatch":  # It starts no workers.
+                    continue
+                self.assertIn("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", text)
                 if name != "one-node.sbatch":
                     self.assertIn("#SBATCH --no-kill", text)
                     self.assertIn("(srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 --wait=0)", text)

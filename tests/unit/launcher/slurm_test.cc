@@ -110,8 +110,8 @@ TEST_CASE("ddprun slurm: scripts are those of deploy/slurm, with a few lines fil
   CHECK(text(four.sbatch) == "sbatch --parsable --nodes=4");
   const Submission spot = first_job(parsed({"--requeue", "--", "x"}), "/d/p");
   CHECK(text(spot.sbatch) == "sbatch --parsable --requeue --nodes=1");
-  for (const SlurmScript which :
-       {SlurmScript::kOneNode, SlurmScript::kNodes, SlurmScript::kSpot, SlurmScript::kElastic}) {
+  for (const SlurmScript which : {SlurmScript::kOneNode, SlurmScript::kNodes, SlurmScript::kSpot,
+                                  SlurmScript::kElastic, SlurmScript::kDaemon}) {
     CHECK(text_of(which).starts_with("#!/bin/bash\n"));
     CHECK(text_of(which).find("\nset -euo pipefail\n") != std::string_view::npos);
   }
@@ -129,7 +129,34 @@ TEST_CASE("ddprun slurm: a range of nodes is one job, and jobs of one node that 
   CHECK(text(more.sbatch) == "sbatch --parsable -p all --nodes=1 --dependency=after:47");
   CHECK(filled_lines(more.script) ==
         "#SBATCH -p all --nodes=1 --dependency=after:47\nDDPRUN=${DDPRUN:-/d/p}\nJOIN=47\n");
-  CHECK(hints(options, "47", {"48", "49"}).find("scancel 47 48 49") != std::string::npos);
+  CHECK(hints(options, "47", {"47", "48", "49"}).find("scancel 47 48 49") != std::string::npos);
+}
+
+TEST_CASE("ddprun slurm: --daemon-on is a job of its own, which all others join", "[slurm]") {
+  const SlurmOptions options =
+      parsed({"-A", "lab", "--gpus-per-node=8", "--partition=spot", "-t1:0", "--daemon-on",
+              "service", "--nodes=2:3", "--", "train.py"});
+  const Submission daemon = daemon_job(options, "/d/p");
+  CHECK(text(daemon.sbatch) == "sbatch --parsable --partition=service -A lab -t1:0");
+  CHECK(daemon.script.find("ddprun-rendezvous") != std::string::npos);
+  const Submission first = first_job(options, "/d/p", "46");
+  CHECK(text(first.sbatch) ==
+        "sbatch --parsable -A lab --gpus-per-node=8 --partition=spot -t1:0 --nodes=2 "
+        "--dependency=after:46");
+  CHECK(filled_lines(first.script).ends_with("set -- --nnodes 2:3 train.py\nJOIN=46\n"));
+  CHECK(script_for(parsed({"--daemon-on=x", "--nodes=2", "--", "y"})) == SlurmScript::kElastic);
+  CHECK(joining_jobs(parsed({"--daemon-on=x", "--nodes=2", "--", "y"})) == 0);
+  const std::string said = hints(options, "46", {"46", "47", "48"});
+  CHECK(said.find("--join 46\n") != std::string::npos);
+  CHECK(said.find("--signal=USR1 48 ") != std::string::npos);
+  CHECK(dry_run_text(options, "/d/p").find("--join JOB --nodes 3 -- --nnodes 2:3 train.py\n") !=
+        std::string::npos);
+  CHECK(refusal({"--daemon-on=x", "--", "y"}).find("needs --nodes N") != std::string::npos);
+  CHECK(refusal({"--daemon-on=x", "--join=7"}).find("for a new run") != std::string::npos);
+  CHECK(refusal({"--daemon-on=a b", "--nodes=2", "--", "y"}).find("one partition") !=
+        std::string::npos);
+  CHECK(refusal({"--daemon-on=x", "--nodes=2", "--array=0-1", "--", "y"}).find("a run of its") !=
+        std::string::npos);
 }
 
 TEST_CASE("ddprun slurm: --join adds jobs of one node", "[slurm]") {
