@@ -52,7 +52,7 @@ class Completion(DdprunCase):
 
     def test_behind_slurm_its_options_are_offered_and_behind_dashes_those_of_ddprun(self):
         self.assertIn("slurm", self.offered("slu"))
-        self.assertEqual(self.offered("slurm", "--"), {"--nodes", "--join", "--dry-run", "--help", "--odd"})
+        self.assertEqual(self.offered("slurm", "--"), {"--nodes", "--join", "--daemon-on", "--dry-run", "--help", "--odd"})
         self.assertEqual(self.offered("slurm", "--partition", "x", "--jo"), {"--join"})
         self.assertEqual(self.offered("slurm", "--nodes", "2", "--", "--max"), {"--max-restarts"})
         self.assertEqual(self.offered("slurm", "--", "train", "--"), {"--odd"})

@@ -14,7 +14,6 @@
 #include <ctime>
 #include <exception>
 #include <fstream>
-#include <thread>
 #include <utility>
 
 #include "common/checksum.h"
@@ -177,13 +176,14 @@ void JobInside::write_claimed(Bundle bundle) {
 
 // The end of this rank's process ends all others, and that which writes the bundle with them.
 void JobInside::wait_for_bundle() {
+  constexpr std::chrono::milliseconds kLook{100};
   const auto deadline = worker_sdk::Clock::now() + kOthersBundle;
-  try {
-    while (!group_->store().check({key_of_written(committed())}) && !has_lost_round() &&
-           worker_sdk::Clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  while (!has_lost_round() && worker_sdk::Clock::now() < deadline) {
+    try {
+      return group_->store().wait({key_of_written(committed())}, kLook);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timed_out) return;
     }
-  } catch (const Error&) {
   }
 }
 

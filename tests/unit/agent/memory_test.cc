@@ -126,6 +126,10 @@ TEST_CASE("Memory wire: paths that lead out of the folder are refused", "[memory
   CHECK(decode(encode(Index{{{"a", kFileBytesMax, 1, false}}, true})));
   CHECK_FALSE(decode(encode(Index{{{"a", kFileBytesMax + 1, 1, false}}, true})));
   CHECK(folder_name("../node/0.ab") == "_._node_0.ab");
+  // A name that begins with two dots names no other folder; libFuzzer has found it.
+  const std::string dots = encode(Index{{{"..\xba/x", 1, 1, false}}, true});
+  CHECK(decode(dots));
+  fuzz::fuzz_memory_wire(reinterpret_cast<const std::uint8_t*>(dots.data()), dots.size());
 }
 
 TEST_CASE("Memory wire: seeded bytes", "[memory][fuzz]") {
