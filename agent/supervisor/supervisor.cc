@@ -200,12 +200,15 @@ void Supervisor::send_failed() {
   send(rendezvous::Failed{round(), *failure(), noticed.count(), options_.clock});
 }
 
-// After its own last words, which the console has by now.
+// After its own last words, which the console has by now. Only an end of the run has a verdict, so
+// that a restart would not name what has taken the memory.
 void Supervisor::announce(const WorkerDeath& death) {
   DDPRUN_ASSERT(!death.succeeded());
+  const bool is_memory = death.fault == Fault::kOutOfMemory && !death.evidence.empty();
   actions_.push_back(LogLine{LogLine::Level::kError,
                              "rank " + std::to_string(death.rank) + " (pid " +
-                                 std::to_string(death.pid) + ") " + how_it_ended(death),
+                                 std::to_string(death.pid) + ") " + how_it_ended(death) +
+                                 (is_memory ? ": " + death.evidence : ""),
                              LogLine::About::kDeath});
 }
 

@@ -1,11 +1,14 @@
 """The trainer in the pods of pods_test.py: an elastic job that says with whom it computes."""
 
 import array
+import os
 import sys
 import time
 
 import ddprun.elastic
 
+# The worker of the pod HUNGRY takes more memory than its pod has, once.
+HUNGRY = os.environ.get("HUNGRY") == os.environ["JOB_COMPLETION_INDEX"] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 EPOCHS = int(sys.argv[sys.argv.index("--epochs") + 1])
 state = array.array("q", [0])
 seen = 0  # Rounds.
@@ -20,6 +23,8 @@ def train(step):
         print(f"rank {step.rank} of {step.world_size} at step {step.number}: sum {total[0]:g}", flush=True)
         seen = job.counters.rounds
     time.sleep(0.02)
+    if HUNGRY and step.number == 20:
+        bytearray(b"x") * (4 << 30)
 
 
 job = ddprun.elastic.Job()

@@ -72,11 +72,15 @@ def seccomp():
 class Pods:
     """The pods of a folder's Job; at most `machines` are started in a test, each at an address of its own."""
 
-    def __init__(self, case, folder, machines):
+    def __init__(self, case, folder, machines, nodes=None):
         (self.job,) = [thing for thing in kustomize.build(folder) if thing["kind"] == "Job"]
+        if nodes is not None:
+            self.resize(nodes)
         self.case = case
         self.machines = Machines(machines, "10.81.0")
         self.started = 0
+        self.memory = None  # The limit of a pod, in bytes.
+        self.more = {}  # Environment that the manifest lacks.
         self.addresses = {}
         self.names = f"pod{os.getpid()}"
         self.hosts = case.path("hosts")
@@ -107,6 +111,13 @@ class Pods:
             pass
         shutil.copy(os.path.join(HERE, "pod_train.py"), f"{root}/train/train.py")
         return root
+
+    def resize(self, nodes):
+        """In the three places that the manifest names."""
+        self.job["spec"]["completions"] = self.job["spec"]["parallelism"] = nodes
+        (container,) = self.job["spec"]["template"]["spec"]["containers"]
+        (of_nodes,) = [entry for entry in container["env"] if entry["name"] == "PET_NNODES"]
+        of_nodes["value"] = str(nodes)
 
     @property
     def count(self):
@@ -160,11 +171,17 @@ class Pods:
                 "user": {"uid": security["runAsUser"], "gid": security["runAsGroup"], "additionalGids": [security["fsGroup"]]},
                 "capabilities": none, "noNewPrivileges": not container["securityContext"]["allowPrivilegeEscalation"]},
             "mounts": self.mounts(pod, container, number),
-            "linux": {**({"seccomp": seccomp()} if os.path.exists(SECCOMP) else {}),
+            "linux": {**self.limits(number), **({"seccomp": seccomp()} if os.path.exists(SECCOMP) else {}),
                       "namespaces": [*({"type": kind} for kind in NAMESPACES),
                                      {"type": "network", "path": f"/var/run/netns/{self.machines.names[number]}"}],
                       "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list"],
                       "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger"]}}
+
+    def limits(self, number):
+        """As the kubelet sets them for `resources.limits`."""
+        if self.memory is None:
+            return {}
+        return {"cgroupsPath": f"/{self.names}-{number}", "resources": {"memory": {"limit": self.memory, "swap": self.memory}}}
 
     def environment(self, container, index):
         """The manifest's, what Kubernetes adds, and what this machine lacks: GPUs."""
@@ -173,7 +190,7 @@ class Pods:
         all_of_it = {"PATH": "/opt/bin:/usr/bin:/bin", "HOME": "/", **of_manifest, "PET_NPROC_PER_NODE": "1",
                      "JOB_COMPLETION_INDEX": str(index), "KUBERNETES_SERVICE_HOST": "10.0.0.1", "PYTHONPATH": "/opt/python",
                      "DDPRUN_LIB": "/opt/lib/libddprun.so", "PYTHON_EXEC": PYTHON, "PYTHONDONTWRITEBYTECODE": "1",
-                     MARKER: "@MARK@"}
+                     MARKER: "@MARK@", **self.more}
         return [f"{name}={value}" for name, value in all_of_it.items()]
 
     def mounts(self, pod, container, number):
@@ -183,6 +200,9 @@ class Pods:
                  {"destination": "/dev/pts", "source": "devpts", "type": "devpts", "options": ["newinstance", "ptmxmode=0666"]},
                  bind("/usr", "/usr"), bind(self.hosts, "/etc/hosts"), bind(BIN, "/opt/bin"),
                  bind(PACKAGE["PYTHONPATH"], "/opt/python"), bind(os.path.dirname(os.path.realpath(PACKAGE["DDPRUN_LIB"])), "/opt/lib")]
+        if self.memory is not None:
+            found += [{"destination": "/sys", "source": "sysfs", "type": "sysfs", "options": ["ro"]},
+                      {"destination": "/sys/fs/cgroup", "source": "cgroup", "type": "cgroup", "options": ["ro"]}]
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         for mount in container["volumeMounts"]:
             found.append(self.volume(volumes[mount["name"]], mount, number, pod["securityContext"]["fsGroup"]))

@@ -20,8 +20,8 @@ ENDLESS = 10**9  # Steps.
 
 
 class PodsCase(DdprunCase):
-    def pods(self, folder, machines=8):
-        made = pods.Pods(self, folder, machines)
+    def pods(self, folder, machines=8, nodes=None):
+        made = pods.Pods(self, folder, machines, nodes)
         self.addCleanup(made.__exit__)
         made.__enter__()
         return made
@@ -70,6 +70,36 @@ class Job(PodsCase):
                 self.after(job, "of 4 at step", since)
                 self.assertFalse(job.ended(), job.text())
             self.report(f"all run again {time.monotonic() - began:.1f} s after SIGKILL of pod {index}")
+
+
+    def test_one_failure_among_sixteen_pods_is_one_failure_of_the_job(self):
+        """The other pods stay, so that only one index uses an attempt of its backoffLimitPerIndex."""
+        made = self.pods("job", machines=17, nodes=16)
+        jobs = self.all_of(made)
+        self.wait_for(jobs, "of 16 at step")
+        said = [len(job.out()) for job in jobs]
+        began = time.monotonic()
+        made.signal(jobs[7], "KILL")
+        self.assertEqual(jobs[7].wait(), 137, jobs[7].text())
+        jobs[7] = made.start(7, ENDLESS)
+        self.wait_for([jobs[7]], "of 16 at step")
+        for index, job in enumerate(jobs):
+            if index != 7:
+                self.after(job, "of 16 at step", said[index])
+        self.assertEqual([index for index, job in enumerate(jobs) if job.ended()], [])
+        self.report(f"sixteen run again {time.monotonic() - began:.1f} s after SIGKILL of one")
+
+
+    def test_a_worker_that_takes_more_memory_than_its_pod_has_is_started_again_there(self):
+        made = self.pods("job")
+        made.memory, made.more = 256 << 20, {"HUNGRY": "2"}
+        jobs = self.all_of(made)
+        self.wait_for(jobs, "of 4 at step 0: sum 4")
+        said = [len(job.out()) for job in jobs]
+        for job, since in zip(jobs, said):
+            self.after(job, "of 4 at step", since)
+        self.assertRegex(jobs[2].err(), r"rank \d \(pid \d+\) was killed by signal 9 \(SIGKILL\): the kernel's out-of-memory killer")
+        self.assertEqual([index for index, job in enumerate(jobs) if job.ended()], [])
 
 
 class Elastic(PodsCase):

@@ -188,6 +188,20 @@ TEST_CASE_METHOD(NodeFixture, "Supervisor: a failure is reported at once, its wo
   CHECK_FALSE(stopped.deaths.at(0).stopped_by_us);
 }
 
+TEST_CASE_METHOD(NodeFixture, "Supervisor: that memory ran out is said though the run goes on",
+                 "[supervisor]") {
+  Event event = ended(1, 0, SIGKILL);
+  WorkerDeath& death = std::get<WorkerEnded>(event).death;
+  death.stopped_by_us = false;
+  death.fault = Fault::kOutOfMemory;
+  death.evidence = "the kernel's out-of-memory killer ended it";
+  does(LinkUp{});
+  does(assign(0));
+  CHECK(does(event).front() ==
+        "say rank 1 (pid 11) was killed by signal 9 (SIGKILL): the kernel's out-of-memory killer "
+        "ended it");
+}
+
 TEST_CASE("Supervisor: the only worker's words are waited for", "[supervisor]") {
   Supervisor supervisor({.host = "h"}, TimePoint{});
   (void)supervisor.step(LinkUp{}, TimePoint{});
