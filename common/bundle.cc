@@ -1,8 +1,10 @@
 #include "common/bundle.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cinttypes>
 #include <cstdio>
+#include <utility>
 
 #include "common/archive/json.h"
 #include "common/checksum.h"
@@ -33,6 +35,16 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// As a part of the name of a file.
+std::string plain_name(std::string text) {
+  for (char& letter : text) {
+    const bool is_plain = std::isalnum(static_cast<unsigned char>(letter)) || letter == '-' ||
+                          letter == '_' || letter == '.';
+    if (!is_plain) letter = '_';
+  }
+  return text;
+}
+
 // " (hash 4be2...)"
 std::string with_hash(const std::string& hash) {
   return hash.empty() ? "" : " (hash " + hash + ")";
@@ -51,6 +63,12 @@ void fields(auto& a, archive::Is<Bundle> auto& m) {
   a("items", m.items);
 }
 
+void fields(auto& a, archive::Is<Walk> auto& m) {
+  a.enumerator("state", m.state, Walk::State::kDiffers);
+  a("step", m.step), a("shard", m.shard), a("work", m.work), a("found", m.found);
+  a("not_finite", m.not_finite);
+}
+
 bool is_of_results(std::string_view name) {
   constexpr std::string_view kPrefixes[] = {"OMP_",  "MKL_",    "OPENBLAS_", "KMP_",       "GOMP_",
                                             "ATEN_", "TORCH_",  "PYTORCH_",  "CUBLAS",     "CUDNN_",
@@ -63,6 +81,44 @@ std::string hash_text(std::uint64_t hash) {
   char text[24];
   std::snprintf(text, sizeof text, "%016" PRIx64, hash);
   return text;
+}
+
+std::string failed_prefix(std::string run_id) { return plain_name(std::move(run_id)) + "-step-"; }
+std::string regular_prefix(std::string run_id) {
+  return plain_name(std::move(run_id)) + "-regular-";
+}
+
+std::string regular_name(const std::string& run_id, std::int64_t step) {
+  char number[24];
+  std::snprintf(number, sizeof number, "%010" PRId64, step);
+  return regular_prefix(run_id) + number + ".bundle";
+}
+
+// The one whose absence leaves the gap that is smallest beside its distance from the last step.
+std::size_t most_superfluous(const std::vector<std::int64_t>& steps) {
+  std::size_t result = 1;
+  double least = 0;
+  for (std::size_t i = 1; i + 1 < steps.size(); ++i) {
+    const auto gap = static_cast<double>(steps[i + 1] - steps[i - 1]);
+    const double share =
+        gap / static_cast<double>(std::max<std::int64_t>(steps.back() - steps[i], 1));
+    if (i > 1 && share >= least) continue;
+    least = share;
+    result = i;
+  }
+  return result;
+}
+
+std::string encode_walk(Walk walk) {
+  for (std::string* text : {&walk.work, &walk.found}) {
+    *text = one_line(text->substr(0, kHeadLimits.text_bytes / 2));
+  }
+  return archive::text_of(archive::tree_of(walk, kHeadLimits));
+}
+
+Result<Walk> decode_walk(std::string_view text) {
+  if (text.size() > kWalkMax) return refused("it is too long");
+  return archive::read_message<Walk>(text, "what the job has found", kHeadLimits);
 }
 
 std::uint64_t Bundle::item_bytes() const {

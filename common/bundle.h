@@ -60,6 +60,11 @@ constexpr std::size_t kBundlePieceBytes = std::size_t{4} << 20;
 inline constexpr const char* kBundlesVariable = "DDPRUN_BUNDLES";  // The folder.
 inline constexpr const char* kReplayVariable = "DDPRUN_REPLAY";    // The bundle to be replayed,
 inline constexpr const char* kReplayShardVariable = "DDPRUN_REPLAY_SHARD";  // and the shard of it.
+inline constexpr const char* kBundleEveryVariable = "DDPRUN_BUNDLE_EVERY";  // Steps.
+// Instead of one shard the whole step is computed, or all steps until that of another bundle, for
+// `ddprun replay --bisect`: the file in which the job writes a Walk, and the other bundle.
+inline constexpr const char* kReplayWalkVariable = "DDPRUN_REPLAY_WALK";
+inline constexpr const char* kReplayUntilVariable = "DDPRUN_REPLAY_UNTIL";
 
 // An environment variable that results may depend on. Not which GPUs: another machine has others.
 bool is_of_results(std::string_view name);
@@ -76,6 +81,36 @@ struct BundleStart {
 Result<BundleStart> decode_start(std::string_view start, std::uint64_t file_bytes);
 
 std::string hash_text(std::uint64_t hash);  // 16 digits.
+
+// "run7-step-" and "run7-regular-": how the names of a run's bundles begin, of steps that failed,
+// and of those each --bundle-every steps, whose names sort by step.
+std::string failed_prefix(std::string run_id);
+std::string regular_prefix(std::string run_id);
+std::string regular_name(const std::string& run_id, std::int64_t step);
+
+// Of the steps of bundles, in order, which one to remove so that those that are left reach from the
+// first to the last, and lie the closer together the newer they are. At least three.
+std::size_t most_superfluous(const std::vector<std::int64_t>& steps);
+
+// How far a job has come that computes whole steps in replay mode, and what it has found.
+struct Walk {
+  enum class State {
+    kComputes,  // `step`, and `shard` if it is not -1.
+    kGood,      // Nothing failed, and the state is that of the bundle at which it has arrived.
+    kFailed,    // `found`: in `step`, and `shard` if it is not -1.
+    kDiffers,   // `found`: which state differs from that of the bundle before `step`.
+  };
+  State state = State::kComputes;
+  std::int64_t step = 0;
+  int shard = -1;
+  std::string work{};
+  std::string found{};
+  std::uint64_t not_finite = 0;  // Elements of kept arrays, at the beginning.
+  bool operator==(const Walk&) const = default;
+};
+constexpr std::size_t kWalkMax = std::size_t{256} << 10;  // Bytes.
+std::string encode_walk(Walk walk);
+Result<Walk> decode_walk(std::string_view text);
 
 // The paragraph of a replay: what was found, beside what the bundle has. `found`: the text; empty:
 // nothing failed. `hash`: of the shard's gradient; empty: the program has passed none.

@@ -100,6 +100,9 @@ Result<ParseOutcome> parse(int argc, const char* const* argv, const Environment&
   if (options->spares > 0 && options->max_restarts == 0) {
     return usage("--spares needs --max-restarts: a seat that a spare takes counts as a restart");
   }
+  if (options->bundle_every > 0 && !options->bundle_folder) {
+    return usage("--bundle-every needs --bundle-folder: the folder to which it writes");
+  }
   options->invoked_as = argc > 0 ? argv[0] : "ddprun";
   return ParseOutcome(std::move(*options));
 }

@@ -44,6 +44,7 @@ inline constexpr int kLocalWorkersMax = 4'096;
 inline constexpr int kRestartsMax = 1'000'000;
 inline constexpr int kSparesMax = 1'000;
 inline constexpr int kMinRanksMax = 1'000'000;
+inline constexpr int kBundleEveryMax = 1'000'000'000;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
@@ -179,6 +180,7 @@ struct Options {
   int min_ranks = 0;                         // No round has fewer; 0: any number.
   std::string audit;                         // Percent of the shards of elastic jobs; empty: none.
   std::optional<std::string> bundle_folder;  // Of steps of elastic jobs that fail.
+  int bundle_every = 0;                      // Steps; 0: only of steps that fail.
   std::chrono::milliseconds shutdown_timeout{30'000};
   agent::StallPolicy stalls;
   std::optional<Milliseconds> chaos;  // A worker is killed so often; see agent/process/chaos.h.

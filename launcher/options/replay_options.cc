@@ -18,10 +18,12 @@ constexpr const char* kReplayExamples = R"(Examples
   ddprun replay job7-step-812.bundle -- train.py --lr 0.1
                                                        a program that was changed meanwhile
   ddprun replay job7-step-812.bundle --show            what the bundle has; starts nothing
+  ddprun replay --bisect bundles                       the first bad step of a run
 
 A bundle has the program's command and its state: replay only what you trust. docs/replay.md has
 more. Exit codes: 0: as in the run; 1: not as in the run; 2: usage; the program's own if it fails;
-128+N: signal N ended it. To start a program named replay: ddprun ./replay.)";
+128+N: signal N ended it. With --bisect: 0: the step was found; 1: there is none.
+To start a program named replay: ddprun ./replay.)";
 
 const OptionTable<ReplayOptions>& replay_table() {
   using O = ReplayOptions;
@@ -37,6 +39,16 @@ const OptionTable<ReplayOptions>& replay_table() {
          "Start the program with this: 'gdb --args', valgrind, compute-sanitizer",
          {.excludes = "pdb"}},
         {"show", &O::show, "Print what the bundle has, and start nothing"},
+        {"bisect",
+         &O::bisect,
+         "Find the first bad step of a run: BUNDLE is the folder of its bundles",
+         {.excludes = "shard pdb show"}},
+        {"run",
+         &O::run,
+         any_text,
+         "RUN",
+         "With --bisect: the run, if the folder has bundles of several",
+         {.needs = "bisect"}},
         {"bundle",
          &O::bundle,
          any_text,

@@ -21,6 +21,8 @@ struct ReplayOptions {
   bool pdb = false;               // Python's debugger, at what is not caught.
   std::vector<std::string> with;  // A debugger and its options, before the program.
   bool show = false;              // Only print what the bundle has.
+  bool bisect = false;            // `bundle` is a folder.
+  std::string run;                // With `bisect`: of which run; empty: of the only one.
   std::vector<std::string> argv;  // PROGRAM and its arguments; empty: the bundle's.
 };
 

@@ -317,6 +317,9 @@ Result<int> launch(Options options, const Environment& environment,
   if (const auto& folder = context.options.bundle_folder) {
     ::setenv(kBundlesVariable, std::filesystem::absolute(*folder).c_str(), 1);
   }
+  if (const int every = context.options.bundle_every; every > 0) {
+    ::setenv(kBundleEveryVariable, std::to_string(every).c_str(), 1);
+  }
   watch_python(context, environment);
   if (const auto ready = check_files(context.options); !ready) return ready.error();
   if (const int rank = context.options.stdin_for.local_rank; rank >= context.local_world_size) {

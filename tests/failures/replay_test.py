@@ -58,6 +58,19 @@ class Replay(DdprunCase):
         text = self.replay(bundle, code=1)
         self.assertRegex(text, r"no failure \(hash \w{16}\); in the run, on rank 2 on \S+: was killed by signal 6 \(SIGABRT\)\.")
 
+    def test_a_crash_that_no_other_rank_captures_leaves_a_bundle(self):
+        for ranks, restarts in (("1", "0"), ("4", "0"), ("1", "1")):
+            self.launch("3/7 crash", "--nproc-per-node", ranks, "--max-restarts", restarts, code=134)
+            [bundle] = self.bundles()
+            text = self.replay(bundle, code=134, env=self.variables("3/7 crash"))
+            self.assertRegex(text, rf"ddprun: replay of {PIECE}: was killed by signal 6 \(SIGABRT\), the same as in the run, on rank \d")
+            text = self.replay(bundle, "--shard", "2", code=0)
+            self.assertRegex(text, r"no failure \(hash \w{16}\)")
+            os.remove(bundle)
+        job = self.launch("3/7 kill", "--nproc-per-node", "1", "--max-restarts", "0")
+        job.wait()
+        self.assertEqual(self.bundles(), [])
+
     def test_the_state_is_that_of_the_last_committed_step(self):
         """The hash of a shard is that of a run in which nothing happens, of which it is audited."""
         self.launch("3/7 throw", code=1)
@@ -110,6 +123,75 @@ class Replay(DdprunCase):
         wait_until(lambda: "it was started without --bundle-folder" in asked(1), "nothing is said")
         other.signal(signal.SIGTERM)
         other.wait()
+
+    def kept(self, poison="", env=None):
+        """A run that leaves a bundle each 3 of its 24 steps, and does not fail itself."""
+        job = self.launch(poison, "--bundle-every", "3", env={"STEPS": "24", **(env or {})}, code=0)
+        names = [os.path.basename(path) for path in self.bundles() if "regular" in path]
+        self.assertEqual(names, [f"job7-regular-{step:010d}.bundle" for step in range(0, 24, 3)])
+        os.remove(self.path("result"))
+        return job
+
+    def bisect(self, code=0, env=None, folder=None):
+        return self.replay("--bisect", folder or self.path("bundles"), code=code, env={"STEPS": "24", **(env or {})})
+
+    def test_a_bisection_finds_the_step_and_the_shard_at_which_it_begins(self):
+        self.kept()
+        for poison, found in (("throw", "std::runtime_error: this sample is poison"), ("mark", "the loss is too large"),
+                              ("crash", r"was killed by signal 6 \(SIGABRT\)")):
+            text = self.bisect(env={"POISON": f"13+/7 {poison}"})
+            self.assertRegex(text, r"bisect: 8 bundles of run job7, step 0 to 21\n")
+            self.assertRegex(text, r"bisect: step 12: good\n")
+            self.assertRegex(text, rf"bisect: step 15: step 15, shard 7: samples \d+, \d+: {found}\n")
+            self.assertRegex(text, r"bisect: it computes steps 12 to 14\n")
+            self.assertRegex(text, rf"bisect: the first bad step is 13: step 13, shard 7: samples \d+, \d+: {found}")
+            self.assertEqual(text.count("bisect: step "), 5, text)  # The first, the last, and log2.
+            self.assertFalse(os.path.exists(self.path("result")))
+            bundle = self.path("bundles/job7-step-13.bundle")
+            self.assertEqual(os.path.exists(bundle), poison != "crash")
+            if poison != "crash":
+                self.assertIn(f". Replay it: ddprun replay {bundle}\n", text)
+                again = self.replay(bundle, code=1 if poison == "throw" else 0, env={"STEPS": "24", "POISON": f"13+/7 {poison}"})
+                self.assertRegex(again, rf"replay of step 13, shard 7: [^:]*: {found}( \(hash \w+\))?, the same as in the run, on rank 0 on \S+ \(in a bisection\)")
+                os.remove(bundle)
+
+    def test_a_bisection_whose_bad_step_has_a_bundle_names_that(self):
+        self.kept()
+        text = self.bisect(env={"POISON": "15+/7 throw"})
+        self.assertRegex(text, r"the first bad step is 15: step 15, shard 7: .*Replay it: ddprun replay \S+job7-regular-0000000015.bundle")
+        text = self.bisect(env={"POISON": "0+/7 throw"})
+        self.assertIn("the first bundle is of step 0, which is bad already", text)
+
+    def test_a_bisection_finds_where_the_state_has_left_its_way(self):
+        self.kept(env={"DRIFT": "13"})
+        text = self.bisect()
+        self.assertIn("none of these steps fails; now all steps between are computed", text)
+        self.assertIn('steps 12 to 14 fail nowhere here, but then "weights" differs from what the run had', text)
+        text = self.bisect(env={"DRIFT": "13"}, code=1)
+        self.assertIn("no step fails, and the state in each bundle is that of the steps before it", text)
+
+    def test_state_in_shards_is_in_regular_bundles(self):
+        self.kept(env={"SHARDED": "yes"})
+        text = self.bisect(env={"SHARDED": "yes"}, code=1)
+        self.assertIn("the state in each bundle is that of the steps before it", text)
+        text = self.bisect(env={"SHARDED": "yes", "POISON": "13+/7 throw"})
+        self.assertIn("the first bad step is 13: step 13, shard 7", text)
+
+    def test_a_bisection_needs_bundles_of_one_run(self):
+        self.assertIn("has no bundle: a run writes them with --bundle-every", self.bisect(2, folder=self.path(".")))
+        self.assertIn("No such file", self.bisect(2, folder=self.path("nowhere")))
+        self.kept()
+        self.launch("", "--rdzv-id", "job8", "--bundle-every", "4", code=0)
+        self.assertIn("choose one with --run: job7, job8", self.bisect(2))
+        with open(self.path("bundles/job7-step-3.bundle"), "w", encoding="ascii") as file:
+            file.write("nothing")
+        text = self.replay("--bisect", self.path("bundles"), "--run", "job7", code=1, env={"STEPS": "24"})
+        self.assertIn("it is no bundle of this version of ddprun; it is left out", text)
+        text = self.replay("--bisect", self.path("bundles"), "--run", "job7", "--", "/bin/false", code=1)
+        self.assertIn("the program has not begun step 0, it exited with 1", text)
+        job = self.start("--bundle-every", "3", "/bin/true")
+        self.assertEqual(job.wait(), 2)
+        self.assertIn("--bundle-every needs --bundle-folder", job.err())
 
     def test_without_a_folder_nothing_is_written(self):
         job = self.start("--nproc-per-node", "2", "--max-restarts", "1", WORKER, env=self.variables("3/7 throw"))

@@ -16,6 +16,7 @@ import array, ctypes, math, pickle, random, sys, time
 BAD = os.environ.get("BAD", "")
 batches = elastic.GlobalBatches(96, 24, shards=12, seed=3)
 weights = array.array("f", [1.0] * 50)
+average = array.array("d", [0.0])
 dice = random.Random(5)
 sums = elastic.GradientSums([50])
 gradient = array.array("f", [0.0] * 50)
@@ -37,6 +38,8 @@ def gradient_of(shard):
 def update():
     for k in range(50):
         weights[k] = weights[k] * 0.9 + (gradient[k] if math.isfinite(gradient[k]) else 0.0) / 1000 + dice.random()
+    if BAD == "average" and job.committed == 6:
+        average[0] = math.inf
     sums.commit()
 def train(step):
     if held[-1:] != [step.round]:
@@ -49,6 +52,8 @@ def train(step):
             if step.is_audited(shard.number):
                 step.audit(shard.number, sums.hash([part]))
             sums.add([part])
+            if BAD == "loss" and step.number >= 7 and shard.number == 5:
+                step.capture(5, "the loss is too large")
             if not sums.is_finite:
                 step.capture(shard.number, "not finite", sums.hash([part]))
         if step.reduce(sums, [gradient]).kind != "over":
@@ -60,7 +65,7 @@ def state():
     time.sleep(float(os.environ.get("SLOW", "0")))
     return sums.state()
 job = Job()
-job.keep(weights=weights, dice=dice).keep_state("sums", state, sums.restore)
+job.keep(weights=weights, average=average, dice=dice).keep_state("sums", state, sums.restore)
 job.run(12, train)
 print("the end", flush=True)
 """
@@ -107,6 +112,14 @@ class Replay(ElasticCase):
                                r"the same as in the run, on rank \d on ")
         self.assertIn("no failure (hash ", self.replay(bundle, "", 1))
 
+    def test_a_crash_of_the_only_rank_happens_again_at_its_line(self):
+        job, bundle = self.bundle("crash", 139, nproc=1, options=("--max-restarts", "0"))
+        line = re.findall(r'File ".*script.py", line (\d+) in gradient_of', job.err())[0]
+        text = self.replay(bundle, "crash", 139)
+        self.assertRegex(text, rf'File ".*script.py", line {line} in gradient_of')
+        self.assertIn("was killed by signal 11 (SIGSEGV), the same as in the run", text)
+        self.assertIn("no failure (hash ", self.replay(bundle, "", 1))
+
     def test_an_exit_in_a_shard_happens_again(self):
         _, bundle = self.bundle("exit", 3)
         text = self.replay(bundle, "exit", 3)
@@ -125,6 +138,20 @@ class Replay(ElasticCase):
         job, bundle = self.bundle("late", 1, nproc=2, options=("--max-restarts", "0"), SLOW="0.5")
         [words] = set(re.findall(r"ArithmeticError: the sum is [\d.e+]+, [\d.e+]+ \(script.py:\d+\)", job.err()))
         self.assertIn(f"ddprun: replay of step 6: {words}, the same as in the run", self.replay(bundle, "late", 1))
+
+    def test_a_bisection_finds_a_loss_that_is_too_large_and_state_that_is_not_finite(self):
+        options = ("--bundle-folder", self.path("bundles"), "--bundle-every", "4")
+        self.ended(TRAIN, nproc=3, env={"BAD": ""}, options=options)
+        text = self.replay(self.path("bundles"), "loss", 0, "--bisect")
+        self.assertRegex(text, r"the first bad step is 7: step 7, shard 5: samples [^:]*: the loss is too large. Replay it: ")
+        [bundle] = glob.glob(self.path("bundles/*-step-7.bundle"))
+        self.assertRegex(self.replay(bundle, "loss", 0), r"shard 5: samples [^:]*: the loss is too large \(hash \w+\), the same as in the run")
+        for path in glob.glob(self.path("bundles/*")):
+            os.remove(path)
+        self.ended(TRAIN, nproc=3, env={"BAD": "average"}, options=options)
+        text = self.replay(self.path("bundles"), "average", 0, "--bisect")
+        self.assertIn("step 8: step 8: of what is kept 1 elements more than in the first bundle are not finite before the step", text)
+        self.assertIn('the first bad step is 6: step 6: "average" is not finite after the step', text)
 
     def test_interrupts_and_errors_of_ddprun_leave_no_bundle(self):
         for words in ("raise KeyboardInterrupt", "raise SystemExit(3)", "raise ddprun.BadArgument('no')"):

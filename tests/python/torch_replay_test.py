@@ -27,7 +27,7 @@ class Hunt(ElasticCase):
         with open(self.path("train_nan.py"), "w", encoding="utf-8") as file:
             file.write(re.search(r"```python\n(.*?)```", page, re.S)[1])
         steps = re.findall(r"(?m)^   ```\n(.*?)   ```$", page, re.S)
-        self.assertEqual(len(steps), 4)
+        self.assertEqual(len(steps), 6)
         for step in steps:
             lines = [line[3:] for line in step.splitlines()]
             commands = [line[2:] for line in lines if line.startswith("$ ")]

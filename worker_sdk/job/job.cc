@@ -118,11 +118,18 @@ namespace {
 // While it lives, the job is in run().
 class Running {
  public:
-  explicit Running(bool& flag) : flag_(flag) { flag_ = true; }
-  ~Running() { flag_ = false; }
+  Running(JobInside& job, bool& flag) : job_(job), flag_(flag) {
+    flag_ = true;
+    job_.capture_crashes(true);
+  }
+  ~Running() {
+    job_.capture_crashes(false);
+    flag_ = false;
+  }
   Running(const Running&) = delete;
 
  private:
+  JobInside& job_;
   bool& flag_;
 };
 
@@ -144,7 +151,8 @@ class Applying {
 void JobInside::run(std::int64_t steps, const Job::Body& body) {
   if (!body) refuse("Job::run", "there is no body");
   require_steps(steps);
-  const Running here(is_running_);
+  const Running here(*this, is_running_);
+  if (is_walking()) return walk(steps, body);
   if (replay_ && replay_->bundle.step < steps) replay(body);
   if (replay_) {  // The step is one of a later run().
     standing_.committed = std::max(committed(), steps);
@@ -234,6 +242,7 @@ void JobInside::run_step(const Job::Body& body) {
   const auto progress = GroupInside::progress(*group_);
   progress->begin_steps();
   capture_on_request();
+  write_regular_bundle();
   const auto began = Clock::now();
   begin_shards();
   Step::State state{.job = *this, .number = committed(), .is_repeated = begun_ == committed()};
@@ -241,9 +250,12 @@ void JobInside::run_step(const Job::Body& body) {
   state.spent_before = GroupInside::spent;
   begun_ = committed();
   Step step(state);
+  in_body_ = &state;
   try {
     body(step);
+    in_body_ = nullptr;
   } catch (...) {
+    in_body_ = nullptr;
     capture_exception(state);
     throw;
   }
@@ -329,6 +341,7 @@ bool JobInside::begin_shard(const Step::State& step, int shard, std::string_view
   has_shard_ = true;
   shard_ = shard;
   work_ = std::move(text);
+  if (is_walking()) note_walk({.shard = shard, .work = work_});
   return true;
 }
 
@@ -380,7 +393,7 @@ GradientSums::Result JobInside::reduce(Step::State& step, GradientSums& sums,
                                        const GradientSums::Call& call) {
   end_shard();
   write_captured(step);
-  if (replay_ && replay_->bundle.shard >= 0) end_replay_here();
+  if (ends_at_reduction(step)) end_replay_here();
   std::vector<std::int64_t> numbers = ballot(step);
   const std::size_t mine = numbers.size();
   numbers.insert(numbers.end(), call.notes.begin(), call.notes.end());
@@ -394,6 +407,7 @@ GradientSums::Result JobInside::reduce(Step::State& step, GradientSums& sums,
   } else {
     count(step, result.notes);
   }
+  step.is_finite = result.kind != GradientSums::Kind::not_finite;
   result.notes.erase(result.notes.begin(),
                      result.notes.begin() + static_cast<std::ptrdiff_t>(mine));
   return result;
@@ -428,7 +442,10 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
   }
   end_shard();
   write_captured(step);
-  if (replay_) end_replay_here();
+  if (is_walking() && !step.is_finite) {  // Unless the program has found more.
+    capture(step, -1, "the sum of the gradients is not finite", 0);
+  }
+  if (ends_at_commit(step)) end_replay_here();
   refresh_shards();
   const bool leaving = agree_to_leave(step);
   pass("commit");

@@ -7,13 +7,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
+#include <atomic>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <utility>
 
 #include "common/checksum.h"
@@ -31,7 +33,8 @@ using worker_sdk::GroupInside;
 
 namespace {
 
-constexpr std::size_t kBundlesKept = 8;  // Of a run in one folder, the newest.
+constexpr std::size_t kBundlesKept = 8;   // Of a run in one folder, the newest,
+constexpr std::size_t kRegularKept = 16;  // and of those by --bundle-every.
 constexpr std::size_t kValueMax = 4096;
 constexpr mode_t kBundleMode = 0600;               // A command line may have secrets.
 constexpr std::chrono::seconds kOthersBundle{60};  // How long a rank that fails waits for it.
@@ -61,16 +64,6 @@ std::string own_system() {
   return std::string(names.sysname) + " " + names.release + " " + names.machine;
 }
 
-// "run7-step-": how the names of the run's bundles begin.
-std::string prefix_of(std::string run_id) {
-  for (char& letter : run_id) {
-    const bool is_plain = std::isalnum(static_cast<unsigned char>(letter)) || letter == '-' ||
-                          letter == '_' || letter == '.';
-    if (!is_plain) letter = '_';
-  }
-  return run_id + "-step-";
-}
-
 std::string key_of_bundle(std::int64_t step) {
   return "ddprun/bundle of step " + std::to_string(step);
 }
@@ -94,6 +87,24 @@ void remove_old_bundles(const std::string& folder, const std::string& prefix) {
   }
   std::sort(found.rbegin(), found.rend());
   for (std::size_t i = kBundlesKept; i < found.size(); ++i) ::unlink(found[i].second.c_str());
+}
+
+std::atomic<JobInside*> crashing_job{nullptr};
+
+void thin_out(const std::string& folder, const std::string& prefix) {
+  std::map<std::int64_t, std::string> found;  // By step.
+  for (const std::string& name : worker_sdk::names_in(folder).names) {
+    if (!name.starts_with(prefix)) continue;
+    if (name.ends_with(".bundle.tmp")) ::unlink((folder + "/" + name).c_str());
+    if (name.ends_with(".bundle")) found[std::atoll(name.c_str() + prefix.size())] = name;
+  }
+  while (found.size() > kRegularKept) {
+    std::vector<std::int64_t> steps;
+    for (const auto& [step, name] : found) steps.push_back(step);
+    const auto gone = found.find(steps[most_superfluous(steps)]);
+    ::unlink((folder + "/" + gone->second).c_str());
+    found.erase(gone);
+  }
 }
 
 }  // namespace
@@ -202,14 +213,42 @@ void JobInside::capture_lost_work() {
 
 void JobInside::write_lost_work(const LostWork& lost, int shard) {
   Bundle bundle = bundle_of(nullptr);
-  const std::string path = bundles_ + "/" + prefix_of(bundle.run_id) + std::to_string(committed());
+  const std::string path = failed_path(bundle);
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(worker_sdk::process_age());
   // An exception has ended the process, which has written the bundle itself.
-  if (written_at(path + ".bundle") >= std::time(nullptr) - age.count()) return;
+  if (written_at(path) >= std::time(nullptr) - age.count()) return;
   bundle.cause = Bundle::Cause::kCrash;
   bundle.why = lost.how, bundle.who = lost.who, bundle.work = lost.work;
   bundle.shard = shard;
   write_bundle(std::move(bundle));
+}
+
+void JobInside::capture_crashes(bool while_running) {
+  if (bundles_.empty() || replay_) return;
+  crashing_job.store(while_running ? this : nullptr);
+  worker_sdk::set_crash_hook(&JobInside::capture_crash);
+}
+
+// In a copy of a process that has crashed, of which no other rank writes a bundle afterwards.
+void JobInside::capture_crash(int signal) {
+  JobInside* const job = crashing_job.load();
+  if (!job || !job->in_body_ || job->leaves_crash_to_others()) return;
+  const Step::State& step = *job->in_body_;
+  if (step.is_committed || job->standing_.condition != Condition::kWhole) return;
+  Bundle bundle = job->bundle_of(&step);
+  if (worker_sdk::file_bytes(job->failed_path(bundle) + ".tmp")) return;  // Another rank crashes.
+  bundle.cause = Bundle::Cause::kCrash;
+  bundle.why = worker_sdk::killed_by(signal);
+  bundle.shard = job->has_shard_ ? job->shard_ : -1;
+  bundle.work = job->has_shard_ ? job->work_ : "step " + std::to_string(step.number);
+  job->write_bundle(std::move(bundle));
+}
+
+// Those of the next round: it begins with what this process has computed.
+bool JobInside::leaves_crash_to_others() const {
+  if (!seat_ || world_size_ == 1 || !has_shard_) return false;
+  return seat_->place.restart_count <
+         std::atoi(environment_variable("TORCHELASTIC_MAX_RESTARTS").c_str());
 }
 
 // By `ddprunctl capture`. The others wait for this rank meanwhile.
@@ -253,21 +292,53 @@ Bundle JobInside::bundle_of(const Step::State* step) const {
   return bundle;
 }
 
-// A failure is a warning: the run has another problem already.
+std::string JobInside::failed_path(const Bundle& bundle) const {
+  return bundles_ + "/" + failed_prefix(bundle.run_id) + std::to_string(bundle.step) + ".bundle";
+}
+
 void JobInside::write_bundle(Bundle bundle) {
-  const std::string prefix = prefix_of(bundle.run_id);
-  const std::string path = bundles_ + "/" + prefix + std::to_string(bundle.step) + ".bundle";
+  const std::string path = failed_path(bundle);
+  if (!write_bundle_at(path, bundle, {})) return;
+  remove_old_bundles(bundles_, failed_prefix(bundle.run_id));
+  std::fprintf(stderr, "ddprun: %s: %s: %s; compute it again with: ddprun replay %s\n",
+               bundle.who.c_str(), bundle.work.c_str(), bundle.why.c_str(), path.c_str());
+}
+
+// By --bundle-every. All ranks call it: they send their shards of sharded state to rank 0, which
+// writes. The others wait for it when they next communicate.
+void JobInside::write_regular_bundle() {
+  if (bundle_every_ == 0 || committed() % bundle_every_ != 0) return;
+  Shards shards;
+  for (const auto& one : sharded_) shards.push_back(one->state_->gather_on_first(*group_));
+  if (group_->rank() != 0) return;
+  Bundle bundle = bundle_of(nullptr);
+  bundle.cause = Bundle::Cause::kRequest;
+  bundle.why = "written every " + std::to_string(bundle_every_) + " steps";
+  bundle.work = "step " + std::to_string(committed());
+  const std::string run_id = bundle.run_id;
+  const std::string path = bundles_ + "/" + regular_name(run_id, committed());
+  if (write_bundle_at(path, std::move(bundle), shards)) thin_out(bundles_, regular_prefix(run_id));
+}
+
+// A failure is a warning: the run has another problem already.
+bool JobInside::write_bundle_at(const std::string& path, Bundle bundle, const Shards& shards) {
   const auto warn = [&](const std::string& why) {
     std::fprintf(stderr, "ddprun: warning: no bundle of %s: %s\n", bundle.work.c_str(),
                  why.c_str());
+    return false;
   };
   try {
-    if (const int error = worker_sdk::make_folders(bundles_); error != 0) {
-      return warn("cannot make " + bundles_ + ": " + std::strerror(error));
+    const std::string folder = path.substr(0, path.rfind('/'));
+    if (const int error = worker_sdk::make_folders(folder); error != 0) {
+      return warn("cannot make " + folder + ": " + std::strerror(error));
     }
     const KeptState::Snapshot snapshot = kept_.snapshot();
     for (std::size_t i = 0; i < snapshot.sizes.size(); ++i) {
       bundle.items.push_back({.name = kept_.items()[i].name, .bytes = snapshot.sizes[i]});
+    }
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      bundle.items.push_back(
+          {.name = sharded_[i]->state_->name_in_checkpoint(), .bytes = shards[i].size()});
     }
     if (bundle.shard >= bundle.shards) bundle.shards = 0;  // begin_shard() takes any number.
     const auto start = encode_start(bundle);
@@ -281,17 +352,21 @@ void JobInside::write_bundle(Bundle bundle) {
       };
       add(*start);
       kept_.write(*group_, snapshot, kBundlePieceBytes, add);
+      for (const std::vector<std::byte>& one : shards) {
+        for (std::size_t at = 0; at < one.size(); at += kBundlePieceBytes) {
+          add({reinterpret_cast<const char*>(one.data()) + at,
+               std::min(kBundlePieceBytes, one.size() - at)});
+        }
+      }
       write({reinterpret_cast<const char*>(&sum), sizeof sum});
     };
     worker_sdk::replace_file_by_parts(path, contents, kBundleMode);
-    remove_old_bundles(bundles_, prefix);
+    return true;
   } catch (const std::exception& error) {
     return warn(error.what());
   } catch (...) {
     return warn("a function that was given to keep() has failed");
   }
-  std::fprintf(stderr, "ddprun: %s: %s: %s; compute it again with: ddprun replay %s\n",
-               bundle.who.c_str(), bundle.work.c_str(), bundle.why.c_str(), path.c_str());
 }
 
 }  // namespace ddprun::elastic

@@ -48,6 +48,7 @@ struct Step::State {
   std::chrono::nanoseconds spent_before{0};  // In calls of groups, by then.
   std::vector<Pace> measured = {};           // By rank, once all have agreed.
   std::map<int, std::uint64_t> hashes = {};  // Of audited shards that this rank has computed.
+  bool is_finite = true;                     // The sum of the gradients, as far as known.
   std::optional<Bundle> captured = {};       // To be written, unless it is written.
   bool is_bundled = false;
 };
@@ -86,6 +87,7 @@ class JobInside {
 
   // Defined in job_bundle.cc:
   void capture(Step::State& step, int shard, std::string_view why, std::uint64_t hash);
+  void capture_crashes(bool while_running);
 
   // Defined in sharded_state.cc:
   Sharded& keep_sharded(std::string name, ShardedOptions options);
@@ -118,10 +120,18 @@ class JobInside {
     Job::Between body;
   };
 
+  struct Walking {
+    std::string report;            // The file for a Walk.
+    std::int64_t until = 0;        // The step before which to stop.
+    std::optional<Bundle> last;    // Of that step; none: the first step alone, up to its commit.
+    KeptState::Staged state = {};  // What it has.
+    std::uint64_t not_finite = 0;  // Elements of kept arrays, at the beginning.
+  };
   struct Replay {
     Bundle bundle;
     KeptState::Staged state = {};
     bool is_over = false;  // commit(), or the reduction of a single shard, has ended the step.
+    std::optional<Walking> walking = {};  // Whole steps are computed, in place of a shard.
   };
 
   bool work(std::int64_t steps, const Job::Body& body);  // True: there is none left.
@@ -162,14 +172,30 @@ class JobInside {
   void capture_lost_work();
   void write_lost_work(const LostWork& lost, int shard);
   void capture_on_request();
+  static void capture_crash(int signal);
+  bool leaves_crash_to_others() const;
   void capture_audited(const Step::State& step, const Dispute& dispute, std::uint64_t hash,
                        const std::string& why);
   bool claim_bundle(bool may_continue);
   Bundle bundle_of(const Step::State* step) const;
+  std::string failed_path(const Bundle& bundle) const;
   void write_bundle(Bundle bundle);
   void write_claimed(Bundle bundle);
   void wait_for_bundle();
+  void write_regular_bundle();
+  using Shards = std::vector<std::vector<std::byte>>;  // Of each sharded state all elements.
+  bool write_bundle_at(const std::string& path, Bundle bundle, const Shards& shards);
   void begin_replay();
+  void require_kept(const Bundle& bundle) const;
+  bool is_walking() const { return replay_ && replay_->walking; }
+  void walk(std::int64_t steps, const Job::Body& body);
+  void walk_step(const Job::Body& body);
+  void note_walk(Walk walk) const;
+  void note_failed(Step::State& step);
+  [[noreturn]] void end_walk(Step::State& step);
+  [[noreturn]] void arrive();
+  bool ends_at_reduction(const Step::State& step) const;
+  bool ends_at_commit(const Step::State& step) const;
   [[noreturn]] void replay(const Job::Body& body);
   [[noreturn]] void end_replay_here();
   std::ranges::iota_view<int, int> shards_of_replay(const Step::State& step, int shards) const;
@@ -206,6 +232,7 @@ class JobInside {
   const std::uint64_t forks_ = worker_sdk::fork_count();
   const std::unique_ptr<Replay> replay_;  // Null: the process is a rank of a job.
   const std::string bundles_;             // The folder for bundles; empty: there is none.
+  const std::int64_t bundle_every_;       // Steps; 0: only of steps that fail.
   const std::chrono::nanoseconds ready_at_ = worker_sdk::process_age();
   const std::unique_ptr<worker_sdk::AgentLink> link_;  // Null: the ranks are fixed.
   KeptState kept_;
@@ -239,6 +266,7 @@ class JobInside {
   std::size_t findings_written_ = 0;     // Bundles of steps that this process has not failed in.
   std::int64_t units_raised_at_ = -1;    // The step that was computed again with greater units.
   bool is_lost_ = false;                 // Sharded state is lost; a checkpoint must be resumed.
+  Step::State* in_body_ = nullptr;       // While the body runs.
   bool is_cut_ = false;                  // require_round() has thrown: the round is over.
   bool is_restored_ = false;             // From the memory folder, not by the program.
 };

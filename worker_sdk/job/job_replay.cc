@@ -94,6 +94,21 @@ std::unique_ptr<JobInside::Replay> JobInside::replay_of_environment() {
   replay->bundle = read_bundle(path, replay->state);
   const std::string shard = environment_variable(kReplayShardVariable);
   if (!shard.empty()) choose_shard(replay->bundle, shard);
+  const std::string report = environment_variable(kReplayWalkVariable);
+  if (report.empty()) return replay;
+  replay->bundle.shard = -1;
+  Walking& walking = replay->walking.emplace();
+  walking.report = report;
+  walking.until = replay->bundle.step + 1;
+  const std::string until = environment_variable(kReplayUntilVariable);
+  if (until.empty()) return replay;
+  walking.last = read_bundle(until, walking.state);
+  walking.until = walking.last->step;
+  if (walking.until <= replay->bundle.step) {
+    throw Error(ErrorKind::bad_environment, {.operation = kReading},
+                until + " is of step " + std::to_string(walking.until) + ", and " + path +
+                    " of step " + std::to_string(replay->bundle.step));
+  }
   return replay;
 }
 
@@ -104,8 +119,34 @@ void JobInside::begin_replay() {
   options.rank = options.world_size = -1;
   group_ = GroupInside::join(worker_sdk::read_environment({}, options), options);
   rank_ = 0, world_size_ = 1;
-  const std::vector<Bundle::Item>& there = replay_->bundle.items;
-  const auto& here = kept_.items();
+  require_kept(replay_->bundle);
+  const std::size_t kept = kept_.items().size();
+  const std::int64_t step = replay_->bundle.step;
+  KeptState::Staged& state = replay_->state;
+  if (state.size() > kept) {
+    standing_ = {.condition = Condition::kWhole, .committed = step, .visited = step};
+    origin_ = step;
+    for (std::size_t i = kept; i < state.size(); ++i) {
+      sharded_[i - kept]->state_->fill_from(std::move(state[i]));
+    }
+    state.resize(kept);
+  }
+  settle_state();
+  kept_.put(*group_, state);
+  state.clear();
+  is_settled_ = true;
+  standing_.committed = standing_.visited = step;
+}
+
+// Only regular bundles have what is kept in shards.
+void JobInside::require_kept(const Bundle& bundle) const {
+  const std::vector<Bundle::Item>& there = bundle.items;
+  std::vector<KeptState::Item> here = kept_.items();
+  for (std::size_t i = 0; i < sharded_.size() && there.size() > kept_.items().size(); ++i) {
+    const ShardedState& state = *sharded_[i]->state_;
+    here.push_back({.name = state.name_in_checkpoint()});
+    here.back().array = {nullptr, static_cast<std::size_t>(state.bytes()), DataType::u8};
+  }
   for (std::size_t i = 0; i < std::max(here.size(), there.size()); ++i) {
     const bool is_equal = i < here.size() && i < there.size() && here[i].name == there[i].name &&
                           (here[i].save || here[i].array.bytes() == there[i].bytes);
@@ -122,11 +163,6 @@ void JobInside::begin_replay() {
             (i < there.size() ? text(true, there[i].name, there[i].bytes) : text(false, "", 0)) +
             ": start the program that the run had, with its arguments");
   }
-  settle_state();
-  kept_.put(*group_, replay_->state);
-  replay_->state.clear();
-  is_settled_ = true;
-  standing_.committed = standing_.visited = replay_->bundle.step;
 }
 
 std::ranges::iota_view<int, int> JobInside::shards_of_replay(const Step::State& step,

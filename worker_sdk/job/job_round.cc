@@ -1,6 +1,7 @@
 // How a job enters a round and leaves it.
 
 #include <algorithm>
+#include <charconv>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -65,6 +66,16 @@ std::int64_t per_million_of(const JobOptions& options) {
               std::string("DDPRUN_AUDIT is \"") + text + "\", not a percentage from 0 to 100");
 }
 
+std::int64_t bundle_every() {
+  const std::string text = environment_variable(kBundleEveryVariable);
+  if (text.empty()) return 0;
+  std::int64_t steps = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+  if (error == std::errc() && end == text.data() + text.size() && steps > 0) return steps;
+  throw Error(ErrorKind::bad_environment, {.operation = "Job"},
+              std::string(kBundleEveryVariable) + " is \"" + text + "\", not a number of steps");
+}
+
 std::vector<int> numbers_of_hosts(const ProcessGroup& group) {
   std::vector<int> numbers;
   std::map<std::string, int> known;
@@ -86,6 +97,7 @@ JobInside::JobInside(JobOptions options)
     : options_(checked(std::move(options))),
       replay_(replay_of_environment()),
       bundles_(environment_variable(kBundlesVariable)),
+      bundle_every_(bundles_.empty() ? 0 : bundle_every()),
       link_(replay_ ? nullptr : worker_sdk::AgentLink::open(std::getenv(worker_link::kVariable))),
       per_million_(per_million_of(options_)),
       memory_(options_.memory_every) {
@@ -245,7 +257,8 @@ void JobInside::settle_state() {
 // 0 for the defaults.
 std::uint64_t JobInside::signature_of_options() const {
   return ((options_.even_shards ? 1U : 0U) | static_cast<std::uint64_t>(per_million_) << 1) ^
-         static_cast<std::uint64_t>(options_.memory_every) * 0x9e3779b97f4a7c15U;
+         static_cast<std::uint64_t>(options_.memory_every) * 0x9e3779b97f4a7c15U ^
+         static_cast<std::uint64_t>(bundle_every_) * 0xd1b54a32d192ed03U;
 }
 
 Settlement JobInside::query_all() {

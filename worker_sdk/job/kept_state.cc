@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "common/assert.h"
 #include "common/checksum.h"
@@ -72,18 +73,49 @@ void share_sizes(ProcessGroup& group, std::vector<std::uint64_t>& sizes, int roo
   group.broadcast(buffer(numbers, sizes.size()), root, {.on_host = true});
 }
 
-// The checksum of an array, which may be in a GPU's memory.
-std::uint64_t checksum_of(ProcessGroup& group, const Buffer& array) {
-  std::uint64_t sum = 0;
+// Calls visit(offset, piece) for the pieces of an array, which may be in a GPU's memory.
+template <class Visit>
+void for_pieces(ProcessGroup& group, const Buffer& array, Visit visit) {
   const bool is_hosts = group.device() < 0;
   std::vector<std::byte> here(is_hosts ? 0 : std::min(array.bytes(), kStatePieceBytes));
   for (std::size_t at = 0; at < array.bytes(); at += kStatePieceBytes) {
     const std::size_t bytes = std::min(kStatePieceBytes, array.bytes() - at);
     const std::byte* part = static_cast<const std::byte*>(array.data) + at;
     if (!is_hosts) group.copy(here.data(), part, bytes);
-    sum = checksum(is_hosts ? part : here.data(), bytes, sum);
+    visit(at, std::span(is_hosts ? part : here.data(), bytes));
   }
+}
+
+std::uint64_t checksum_of(ProcessGroup& group, const Buffer& array) {
+  std::uint64_t sum = 0;
+  for_pieces(group, array, [&](std::size_t, std::span<const std::byte> piece) {
+    sum = checksum(piece.data(), piece.size(), sum);
+  });
   return sum;
+}
+
+// Of numbers of this type all bits of `exponent` are set in those that are infinite or NaN.
+template <class Bits>
+std::uint64_t count_not_finite(std::span<const std::byte> piece, Bits exponent) {
+  std::uint64_t found = 0;
+  for (std::size_t at = 0; at + sizeof(Bits) <= piece.size(); at += sizeof(Bits)) {
+    Bits bits = 0;
+    std::memcpy(&bits, piece.data() + at, sizeof bits);
+    found += (bits & exponent) == exponent ? 1 : 0;
+  }
+  return found;
+}
+
+std::uint64_t count_not_finite(std::span<const std::byte> piece, DataType type) {
+  switch (type) {
+    case DataType::f16: return count_not_finite<std::uint16_t>(piece, 0x7c00);
+    case DataType::bf16: return count_not_finite<std::uint16_t>(piece, 0x7f80);
+    case DataType::f32:
+    case DataType::c64: return count_not_finite<std::uint32_t>(piece, 0x7f800000);
+    case DataType::f64:
+    case DataType::c128: return count_not_finite<std::uint64_t>(piece, 0x7ff0000000000000);
+    default: return 0;
+  }
 }
 
 // `mine.size()` numbers of each rank, in the order of ranks.
@@ -119,6 +151,31 @@ std::uint64_t KeptState::hash(ProcessGroup& group) const {
     all = checksum(&one, sizeof one, all);
   }
   return all;
+}
+
+KeptState::NotFinite KeptState::not_finite(ProcessGroup& group) const {
+  NotFinite result;
+  for (const Item& item : items_) {
+    if (item.save) continue;
+    for_pieces(group, item.array, [&](std::size_t, std::span<const std::byte> piece) {
+      result.elements += count_not_finite(piece, item.array.type);
+    });
+    if (result.elements > 0 && result.first.empty()) result.first = item.name;
+  }
+  return result;
+}
+
+std::string KeptState::difference(ProcessGroup& group, const Staged& staged) const {
+  DDPRUN_ASSERT(staged.size() >= items_.size());
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (items_[i].save) continue;
+    bool is_equal = items_[i].array.bytes() == staged[i].size();
+    for_pieces(group, items_[i].array, [&](std::size_t at, std::span<const std::byte> piece) {
+      is_equal = is_equal && std::memcmp(piece.data(), staged[i].data() + at, piece.size()) == 0;
+    });
+    if (!is_equal) return items_[i].name;
+  }
+  return "";
 }
 
 void KeptState::require_equal(ProcessGroup& group, std::int64_t steps) const {

@@ -51,6 +51,16 @@ class KeptState {
   // Of all arrays.
   std::uint64_t hash(ProcessGroup& group) const;
 
+  // Elements of arrays that are infinite or NaN, and the first array that has one.
+  struct NotFinite {
+    std::uint64_t elements = 0;
+    std::string first = {};
+  };
+  NotFinite not_finite(ProcessGroup& group) const;
+  // The first array that differs from `staged`; empty: none. Not what functions save: its bytes may
+  // differ where it is equal.
+  std::string difference(ProcessGroup& group, const Staged& staged) const;
+
   // What the functions return now, and the bytes of each item.
   struct Snapshot {
     std::vector<std::string> saved;

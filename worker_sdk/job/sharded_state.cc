@@ -95,11 +95,31 @@ void ShardedState::forget() {
   wards_.clear();
   spare_.clear();
   checkpoint_.clear();
+  given_.clear();
 }
 
 void ShardedState::fill_from(const std::string& path) {
   forget();
   checkpoint_ = path;
+}
+
+void ShardedState::fill_from(std::vector<std::byte> whole) {
+  DDPRUN_ASSERT(whole.size() == bytes());
+  forget();
+  given_ = std::move(whole);
+}
+
+std::vector<std::byte> ShardedState::gather_on_first(ProcessGroup& group) {
+  std::vector<Buffer> out = no_parts(group), in = out;
+  out.front() = bytes_of(own_.now.elements());
+  std::vector<std::byte> whole(group.rank() == 0 ? static_cast<std::size_t>(bytes()) : 0);
+  for (int r = 0; r < group.world_size() && group.rank() == 0; ++r) {
+    const ShardRange range = layout_.owned_by(r);
+    in[static_cast<std::size_t>(r)] =
+        bytes_of(std::span(whole).subspan(cut_.bytes_of({0, range.first}), cut_.bytes_of(range)));
+  }
+  group.all_to_all(PartsBuffer(std::move(out)), PartsBuffer(std::move(in)), {.on_host = true});
+  return whole;
 }
 
 CheckpointPiece ShardedState::piece() {
@@ -235,7 +255,7 @@ Hold ShardedState::hold_of(int shard, const ShardVersion& version, std::vector<i
 // returns has shards of earlier steps only.
 ShardedState::Holds ShardedState::query_all(ProcessGroup& group, const ShardRound& round) {
   const std::int64_t steps = round.version.steps;
-  const bool has_fill = options_.fill != nullptr || !checkpoint_.empty();
+  const bool has_fill = options_.fill != nullptr || !checkpoint_.empty() || !given_.empty();
   const bool can_fill = round.origin == steps && (steps == 0 || has_fill);
   const auto shards = static_cast<std::size_t>(options_.shards);
   const auto ranks = static_cast<std::size_t>(group.world_size());
@@ -293,6 +313,9 @@ void ShardedState::fill(const std::vector<ShardFill>& fills, int rank,
     const std::size_t first = cut_.first_of(one.shard);
     if (!checkpoint_.empty()) {
       Checkpoint(checkpoint_).read(name_in_checkpoint(), buffer_of(block), first);
+    } else if (!given_.empty()) {
+      const std::span<std::byte> memory = block.elements();
+      std::memcpy(memory.data(), given_.data() + first * cut_.element_size, memory.size());
     } else if (options_.fill) {
       options_.fill(first, buffer_of(block));
     }

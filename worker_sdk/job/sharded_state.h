@@ -74,6 +74,12 @@ class ShardedState {
   void forget();  // Drops all shards: a checkpoint replaces them.
   // The same, and the elements are those that the checkpoint in `path` has.
   void fill_from(const std::string& path);
+  // The same, of all elements.
+  void fill_from(std::vector<std::byte> whole);
+  std::string name_in_checkpoint() const { return "shards " + name_; }
+  std::uint64_t bytes() const { return cut_.bytes_of({0, options_.shards}); }  // Of all elements.
+  // All elements as of now(), on rank 0; nothing elsewhere. Collective.
+  std::vector<std::byte> gather_on_first(ProcessGroup& group);
   // This rank's part, for a checkpoint.
   CheckpointPiece piece();
   // Reads `share` of it. Throws Error(corrupt), and Error(mismatch) if it is of another job.
@@ -102,7 +108,6 @@ class ShardedState {
     std::vector<int> damaged;  // Shards, of this rank's.
   };
 
-  std::string name_in_checkpoint() const { return "shards " + name_; }
   Buffer buffer_of(ShardBlock& block) const;
   ShardBlock* find(int shard, const ShardVersion& version);
   Hold hold_of(int shard, const ShardVersion& version, std::vector<int>& damaged);
@@ -124,6 +129,7 @@ class ShardedState {
   std::vector<Pair> wards_;
   std::vector<ShardBlock> spare_;  // Staged, filled or spread since the last install().
   std::string checkpoint_ = {};    // Fills shards instead of the program's function.
+  std::vector<std::byte> given_;   // Likewise.
   ShardLayout layout_;             // Of what is installed.
   ShardLayout staged_;             // Of what is staged at the end of spare_.
   int rank_ = 0;                   // In the staged round.

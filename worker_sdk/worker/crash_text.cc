@@ -4,8 +4,11 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -24,6 +27,17 @@ namespace ddprun::worker_sdk {
 namespace {
 
 constexpr char kDigits[] = "0123456789abcdef";
+std::atomic<CrashHook> crash_hook{nullptr};
+
+const char* name_of(int signal) {
+  switch (signal) {
+    case SIGSEGV: return "SIGSEGV";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGILL: return "SIGILL";
+    default: return "SIGABRT";
+  }
+}
 
 }  // namespace
 
@@ -86,6 +100,12 @@ void CrashText::flush() {
   used_ = 0;
 }
 
+void set_crash_hook(CrashHook hook) noexcept { crash_hook.store(hook); }
+
+std::string killed_by(int signal) {
+  return "was killed by signal " + std::to_string(signal) + " (" + name_of(signal) + ")";
+}
+
 std::string describe_current_exception() {
   const std::string text = text_of_current_exception();
   return text.empty() ? "" : "uncaught " + text;
@@ -122,7 +142,10 @@ using worker_sdk::CrashText;
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr int kFramesMax = 64;
 constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+constexpr std::size_t kHookStackBytes = std::size_t{8} << 20;
 constexpr unsigned kReportSeconds = 5;  // A lock that the crash has left held must not keep us.
+constexpr int kHookSeconds = 60;
+constexpr long kHookPollMs = 20;
 
 // Written once, before the handlers are installed.
 char error_file[4096];
@@ -135,16 +158,6 @@ char exception_text[1024];  // Text of the uncaught exception.
 // Kept for the report: the crash may be due to a lack of descriptors.
 int reserve[2] = {-1, -1};
 struct sigaction handlers_before[std::size(kSignals)] = {};  // By index in kSignals.
-
-const char* name_of(int signal) {
-  switch (signal) {
-    case SIGSEGV: return "SIGSEGV";
-    case SIGBUS: return "SIGBUS";
-    case SIGFPE: return "SIGFPE";
-    case SIGILL: return "SIGILL";
-    default: return "SIGABRT";
-  }
-}
 
 [[maybe_unused]] std::uintptr_t distance(std::uintptr_t a, std::uintptr_t b) {
   return a > b ? a - b : b - a;
@@ -167,7 +180,7 @@ bool is_stack_overflow(int signal, const siginfo_t& info, const void* context) {
 
 void describe(CrashText& text, int signal, const siginfo_t& info, const void* context) {
   if (exception_text[0] != '\0') return text.add(exception_text);
-  text.add(name_of(signal));
+  text.add(worker_sdk::name_of(signal));
   if (is_stack_overflow(signal, info, context)) return text.add(": stack overflow");
   if (signal == SIGABRT) return text.add(": abort() was called");
   text.add(info.si_code > 0 ? " at address " : " sent by process ");
@@ -214,6 +227,40 @@ void give_up(int) {
   ::raise(crash_signal);
 }
 
+struct HookCall {
+  worker_sdk::CrashHook hook;
+  int signal;
+  pid_t parent;
+};
+
+int call_hook(void* argument) {
+  const auto& [hook, signal, parent] = *static_cast<const HookCall*>(argument);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const int each : kSignals) ::signal(each, SIG_DFL);
+  if (::getppid() == parent) hook(signal);
+  ::_exit(0);
+}
+
+// Not by fork(), whose locks the crash may have left held, and with a stack for an interpreter:
+// that of the handler is small.
+void run_hook(int signal) {
+  HookCall call{worker_sdk::crash_hook.load(), signal, ::getpid()};
+  if (!call.hook) return;
+  void* stack = ::mmap(nullptr, kHookStackBytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
+  if (stack == MAP_FAILED) return;
+  const pid_t copy =
+      ::clone(call_hook, static_cast<char*>(stack) + kHookStackBytes, SIGCHLD, &call);
+  if (copy < 0) return;
+  const timespec pause{.tv_sec = 0, .tv_nsec = kHookPollMs * 1'000'000};
+  for (long left = kHookSeconds * 1000; left > 0; left -= kHookPollMs) {
+    const pid_t ended = ::waitpid(copy, nullptr, WNOHANG);
+    if (ended == copy || (ended < 0 && errno == ECHILD)) return;
+    ::nanosleep(&pause, nullptr);
+  }
+  ::kill(copy, SIGKILL);
+}
+
 // SA_RESETHAND: a crash in here ends the process by its signal.
 void on_crash(int signal, siginfo_t* info, void* context) {
   if (crashing.exchange(true)) {
@@ -238,6 +285,7 @@ void on_crash(int signal, siginfo_t* info, void* context) {
   write_error_file(message.text(), frames, count);
   ::backtrace_symbols_fd(frames, count, STDERR_FILENO);
   ::alarm(0);
+  run_hook(signal);
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     if (kSignals[i] == signal) ::sigaction(signal, &handlers_before[i], nullptr);
   }

@@ -38,6 +38,14 @@ class CrashText {
   int fd_ = -1;
 };
 
+// What is done last when a crash is reported, for at most a minute: called with the signal in a
+// copy of this process, which ends when it returns. So it may do what a signal handler must not; if
+// it crashes, too, or waits for a lock that the crash has left held, only what it does is lost.
+using CrashHook = void (*)(int signal);
+void set_crash_hook(CrashHook hook) noexcept;
+
+std::string killed_by(int signal);  // "was killed by signal 11 (SIGSEGV)", of those reported.
+
 // "uncaught std::runtime_error: loss is NaN"; empty without an exception.
 std::string describe_current_exception();
 std::string text_of_current_exception();  // Without the first word.

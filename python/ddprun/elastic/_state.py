@@ -13,14 +13,17 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
-from .._buffers import _view_of
+from .._buffers import BY_FORMAT, NUMBERS, _view_of
 from .._errors import BadArgument
+
+_BYTES = NUMBERS["uint8"]
 
 
 class Array(NamedTuple):
     """Memory that stays where it is.
 
     address, bytes: of it.
+    kind: the ``ddprun_type`` of its elements, by which what is not finite is found; else bytes.
     owner: keeps it there.
     now: returns where it is now, which must be `address`.
     """
@@ -30,6 +33,7 @@ class Array(NamedTuple):
     bytes: int
     owner: Any
     now: Callable[[], int]
+    kind: int = _BYTES
 
 
 class Functions(NamedTuple):
@@ -103,7 +107,8 @@ def _tensor(name: str, tensor: Any) -> Array:
             "contiguous tensor"
         )
     length = tensor.numel() * tensor.element_size()
-    return Array(name, tensor.data_ptr(), length, tensor, tensor.data_ptr)
+    kind = NUMBERS.get(str(tensor.dtype).replace("torch.", ""), _BYTES)
+    return Array(name, tensor.data_ptr(), length, tensor, tensor.data_ptr, kind)
 
 
 def _of_module(name: str, module: Any) -> Kept:
@@ -153,7 +158,8 @@ def _of_buffer(name: str, array: Any) -> Array:
         raise BadArgument(f"{name}: the {type(array).__name__} is empty or cannot be written to")
     place = ctypes.c_char.from_buffer(view)
     address = ctypes.addressof(place)
-    return Array(name, address, view.nbytes, place, lambda: address)
+    kind = BY_FORMAT.get(((view.format or "B").lstrip("@=<"), view.itemsize), _BYTES)
+    return Array(name, address, view.nbytes, place, lambda: address, kind)
 
 
 def kept_of(name: str, value: Any) -> Kept:

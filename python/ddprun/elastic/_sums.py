@@ -148,7 +148,9 @@ class GradientSums(Handle):
         """Return the units of the committed steps: for ``job.keep_state()`` and checkpoints."""
         state, size = ctypes.c_void_p(), ctypes.c_size_t()
         places = ctypes.byref(state), ctypes.byref(size)
-        self._call("sums_state", *places, operation="GradientSums.state")
+        # Not by _call(), which refuses a copy of the process: one writes a bundle after a crash.
+        handle = self._live() if self._is_closed else self._handle
+        self._settle(library().ddprun_sums_state(handle, *places), "GradientSums.state")
         return ctypes.string_at(state.value, size.value) if state.value else b""
 
     def restore(self, state: bytes) -> None:

@@ -60,11 +60,16 @@ void read_death() {
   ddprun::elastic::on_point.store(at_point);
 }
 
-// POISON="3/7 crash": in shard 7 of step 3.
-void end_of_poison(std::int64_t step, int shard) {
+// POISON="3/7 crash": in shard 7 of step 3; "3+/7 crash": of step 3 and all later ones.
+void end_of_poison(Step& step, int shard) {
   const std::string poison = variable("POISON");
-  const std::string here = std::to_string(step) + "/" + std::to_string(shard) + " ";
-  if (!poison.starts_with(here)) return;
+  const std::size_t slash = poison.find('/'), blank = poison.find(' ');
+  if (slash == std::string::npos || blank == std::string::npos) return;
+  if (poison.substr(slash + 1, blank - slash - 1) != std::to_string(shard)) return;
+  const std::int64_t begin = std::stoll(poison);
+  const bool stays = poison[slash - 1] == '+';
+  if (stays ? step.number() < begin : step.number() != begin) return;
+  if (poison.ends_with("mark")) return step.capture(shard, "the loss is too large");
   if (poison.ends_with("throw")) throw std::runtime_error("this sample is poison");
   ::raise(poison.ends_with("kill") ? SIGKILL : SIGABRT);  // Sanitizers make exits of others.
 }
@@ -145,7 +150,7 @@ void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batc
   be_slow(step, mine.size());
   for (const int shard : mine) {
     const auto samples = step.samples(batches, shard);
-    if (!samples.empty()) end_of_poison(step.number(), shard);
+    if (!samples.empty()) end_of_poison(step, shard);
     add_shard(part, state, samples);
     if (step.is_audited(shard)) step.audit(shard, hash_of(state, samples));
     note_hash(step.number(), shard, hash_of(state, samples));
@@ -169,11 +174,13 @@ void run_step(Step& step, ElasticState& state, const ddprun::GlobalBatches& batc
   if (momenta) use_momenta(step, *momenta, part, state.weights.size());
   step.commit([&] {
     pass("apply");
-    if (variable("TEAR") == variable("LOCAL_RANK") && step.number() == 2 && !step.is_repeated()) {
+    if (variable("TEAR") == variable("LOCAL_RANK", "none") && step.number() == 2 &&
+        !step.is_repeated()) {
       state.weights.back() = -1;
       throw ddprun::Error(ddprun::ErrorKind::peer_lost, {}, "torn");
     }
     apply_step(state, part);
+    if (variable("DRIFT") == std::to_string(step.number())) ++state.weights.back();
   });
 }
 

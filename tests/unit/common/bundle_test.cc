@@ -77,6 +77,47 @@ TEST_CASE("Bundle: what cannot be is refused") {
   CHECK_THAT(why_refused(wrong), Contains("cut off in"));
 }
 
+TEST_CASE("Bundle: names of regular bundles sort by step, and are not those of failures") {
+  CHECK(regular_name("a b/c", 100) == "a_b_c-regular-0000000100.bundle");
+  CHECK(regular_name("run7", 9) < regular_name("run7", 10));
+  CHECK(regular_name("run7", 999) < regular_name("run7", 1000));
+  CHECK(failed_prefix("a b/c") == "a_b_c-step-");
+}
+
+TEST_CASE("Bundle: those that are left reach from the first step to the last") {
+  std::vector<std::int64_t> steps;
+  for (std::int64_t step = 0; step <= 10'000; step += 10) {
+    steps.push_back(step);
+    if (steps.size() <= 16) continue;
+    const std::size_t gone = most_superfluous(steps);
+    REQUIRE(gone > 0);
+    REQUIRE(gone + 1 < steps.size());
+    steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(gone));
+  }
+  CHECK(steps.front() == 0);
+  CHECK(steps.back() == 10'000);
+  for (std::size_t i = 1; i + 1 < steps.size(); ++i) {  // The older, the farther apart.
+    CHECK(steps[i + 1] - steps[i] <= std::max<std::int64_t>(20, 10'000 - steps[i]));
+  }
+  CHECK(steps[steps.size() - 2] >= 9'970);
+}
+
+TEST_CASE("Walk: what a job writes is read, and nothing else") {
+  const Walk walk{.state = Walk::State::kFailed,
+                  .step = 12,
+                  .shard = 3,
+                  .work = "step 12, shard 3",
+                  .found = "the loss is 812",
+                  .not_finite = 7};
+  CHECK(decode_walk(encode_walk(walk)).value() == walk);
+  CHECK_FALSE(decode_walk("").has_value());
+  CHECK_FALSE(decode_walk("[]").has_value());
+  CHECK_FALSE(decode_walk(std::string(kWalkMax + 1, ' ')).has_value());
+  Walk second = walk;
+  second.found = "a line\n" + std::string(500'000, 'x');
+  CHECK(decode_walk(encode_walk(second)).value().found.starts_with("a line x"));
+}
+
 TEST_CASE("Bundle: a head stays below a mebibyte, if need be without the environment") {
   Bundle bundle = example();
   bundle.environment.assign(300, "PYTHONPATH=" + std::string(4000, 'x'));

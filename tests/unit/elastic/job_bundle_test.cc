@@ -37,6 +37,7 @@ struct BundleRun {
   std::function<void(Step&, int)> in_shard = [](auto&, auto) {};
   std::function<void(Step&)> after_commit = [](auto&) {};
   std::function<void(Step&)> in_apply = [](auto&) {};
+  const char* every = nullptr;  // --bundle-every.
 };
 
 // {name of the file: bundle}, and the state that it has, one number.
@@ -63,6 +64,7 @@ AllWritten written_in(const std::string& folder) {
 AllWritten written_by(const BundleRun& run, std::string* printed = nullptr) {
   const test::TemporaryDirectory directory;
   ::setenv(kBundlesVariable, (directory / "a/b").c_str(), 1);
+  if (run.every) ::setenv(kBundleEveryVariable, run.every, 1);
   const test::Ranks world{.world_size = run.ranks, .backend = "shm"};
   const std::string text = test::stderr_of([&] {
     std::vector<std::thread> threads;
@@ -105,6 +107,7 @@ AllWritten written_by(const BundleRun& run, std::string* printed = nullptr) {
     for (std::thread& thread : threads) thread.join();
   });
   ::unsetenv(kBundlesVariable);
+  ::unsetenv(kBundleEveryVariable);
   if (printed) *printed = text;
   return written_in(directory / "a/b");
 }
@@ -186,6 +189,41 @@ TEST_CASE("Job bundle: a rank writes eight of what does not end it, and eight of
                                     return step % 3 == 2 && shard == (step % 2 ? 0 : 5);
                                   }});
   CHECK(of_two.size() == 8);
+}
+
+TEST_CASE("Job bundle: a regular one has the state before its step, beside those of failures") {
+  std::string printed;
+  const auto all = written_by(
+      {.nan = [](std::int64_t step, int shard) { return step == 4 && shard == 5; }, .every = "2"},
+      &printed);
+  REQUIRE(all.size() == 4);
+  for (const int step : {0, 2, 4}) {
+    const Written& one = all.at(regular_name("none", step));
+    CHECK(one.weight == static_cast<float>(step));
+    CHECK(one.bundle.step == step);
+    CHECK(one.bundle.shard == -1);
+    CHECK(one.bundle.cause == Bundle::Cause::kRequest);
+  }
+  CHECK(all.at("none-step-4.bundle").bundle.shard == 5);
+  CHECK_THAT(printed, !Contains("regular"));
+}
+
+TEST_CASE("Job bundle: of regular ones sixteen stay, the first and the last among them") {
+  const auto all = written_by({.ranks = 1, .steps = 40, .every = "1"});
+  CHECK(all.size() == 16);
+  CHECK(all.contains(regular_name("none", 0)));
+  CHECK(all.contains(regular_name("none", 39)));
+  CHECK(all.contains(regular_name("none", 38)));
+}
+
+TEST_CASE("Job bundle: what is no number of steps is refused") {
+  ::setenv(kBundlesVariable, "/nowhere", 1);
+  for (const char* text : {"0", "-3", "many", "7x"}) {
+    ::setenv(kBundleEveryVariable, text, 1);
+    CHECK_THROWS_WITH(Job(), Contains("not a number of steps"));
+  }
+  ::unsetenv(kBundleEveryVariable);
+  ::unsetenv(kBundlesVariable);
 }
 
 TEST_CASE("Job bundle: the number of a shard may be any") {

@@ -1,6 +1,10 @@
 #include "launcher/options/replay_options.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <vector>
+
+#include "launcher/replay/bisect.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -39,6 +43,37 @@ TEST_CASE("Replay options: a wrong line is refused with its cure") {
   CHECK(refused({"a.bundle", "train.py"}).find("PROGRAM stands behind --") != std::string::npos);
   CHECK(refused({"a.bundle", "--shard", "x"}).find("--shard") != std::string::npos);
   CHECK(refused({"a.bundle", "--pdb", "--with", "gdb"}).find("excludes") != std::string::npos);
+}
+
+TEST_CASE("Replay options: a bisection takes a folder, and no shard") {
+  const auto all = std::get<ReplayOptions>(replay({"--bisect", "bundles", "--run", "a"}).value());
+  CHECK(all.bisect);
+  CHECK(all.bundle == "bundles");
+  CHECK(all.run == "a");
+  CHECK(refused({"--bisect", "bundles", "--shard", "3"}).find("excludes") != std::string::npos);
+  CHECK(refused({"a.bundle", "--run", "a"}).find("--bisect") != std::string::npos);
+}
+
+TEST_CASE("Bisection: it finds each first bad one, with few questions and none twice") {
+  for (std::size_t n = 1; n <= 40; ++n) {
+    for (std::size_t bad = 0; bad <= n; ++bad) {
+      std::vector<std::size_t> asked;
+      const auto found = first_bad(n, [&](std::size_t i) -> Result<bool> {
+        asked.push_back(i);
+        return i >= bad;
+      });
+      CHECK(found.value() == bad);
+      CHECK(asked.front() == 0);
+      CHECK(asked.size() <= 8);
+      std::ranges::sort(asked);
+      CHECK(std::ranges::adjacent_find(asked) == asked.end());
+    }
+  }
+  const auto failed = first_bad(4, [](std::size_t i) -> Result<bool> {
+    if (i == 3) return Failure{Errc::kNotFound, "no program"};
+    return false;
+  });
+  CHECK(failed.error().context == "no program");
 }
 
 TEST_CASE("Replay options: Python's debugger stands behind the interpreter and its options") {

@@ -26,6 +26,7 @@
 #include "ddprun/elastic/job.h"
 #include "ddprun/torch/checkpoint.h"
 #include "ddprun/torch/parameters.h"
+#include "ddprun/torch/tensor.h"
 
 namespace ddprun::torch {
 namespace detail {
@@ -35,7 +36,9 @@ inline Buffer kept_bytes(const std::string& name, const at::Tensor& tensor) {
     throw Error(ErrorKind::unsupported, {.operation = "ddprun::torch::keep"},
                 name + " is sparse or overlaps itself");
   }
-  return {tensor.data_ptr(), tensor.nbytes(), DataType::u8};
+  const auto type = known_type(tensor.scalar_type());  // By which what is not finite is found.
+  if (!type) return {tensor.data_ptr(), tensor.nbytes(), DataType::u8};
+  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), *type};
 }
 
 }  // namespace detail
