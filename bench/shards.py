@@ -8,6 +8,11 @@
           ranks compute, and there should be a processor for each
   noise   the time of each rank varies by up to 20 % from step to step
 
+    bench/shards.py --adamw [--parameters 8000000] [--steps 20] [--rounds 3]
+
+instead compares AdamW with moments on every rank and with moments in shards (ShardedOptimizer of ddprun.elastic.torch), of 2, 4
+and 8 ranks: the time from the gradients to the commit, and the memory that a rank takes for it.
+
 Without --cgroup a shard is a pause, so that the figures do not depend on the load of the machine. The hashes of the weights of
 all runs must be equal. "ideal" is the time in which the ranks could do the work if it could be divided at will.
 """
@@ -17,7 +22,7 @@ import os
 import statistics
 import subprocess
 
-from side_by_side import add_build_option, spread
+from side_by_side import HERE, PYTHON, ROOT, add_build_option, need_torch, spread
 
 SLOW_RANK = 2
 
@@ -55,14 +60,52 @@ def run(options, even, **env):
     return float(median), float(mean), int(moved), int(slows), digest
 
 
+def run_adamw(options, ranks, sharded):
+    """Median of a step in ms, bytes of memory per parameter, hash of the weights."""
+    argv = [os.path.join(options.build, "bin", "ddprun"), "--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "1",
+            os.path.join(HERE, "python", "sharded_worker.py")]
+    env = {**os.environ, "SHARDED": str(int(sharded)), "STEPS": str(options.steps), "PARAMETERS": str(options.parameters),
+           "OMP_NUM_THREADS": "1", "PYTHON_EXEC": PYTHON, "PYTHONPATH": os.path.join(ROOT, "python"),
+           "DDPRUN_LIB": os.path.join(options.build, "worker_sdk", "libddprun.so")}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    step, memory, digest = done.stdout.strip().split("\n")[-1].split("]:")[-1].split()
+    return float(step), float(memory), digest
+
+
+def adamw(options):
+    need_torch()
+    print("| ranks | on every rank, ms | in shards, ms | in shards / on every rank | on every rank, bytes a parameter | in shards |")
+    print("|--|--|--|--|--|--|")
+    digests = set()
+    for ranks in (2, 4, 8):
+        steps, memories = {False: [], True: []}, {}
+        for _ in range(options.rounds):
+            for sharded in (False, True):
+                step, memories[sharded], digest = run_adamw(options, ranks, sharded)
+                steps[sharded].append(step)
+                digests.add(digest)
+        ratios = [a / b for a, b in zip(steps[True], steps[False])]
+        print(f"| {ranks} | {spread(steps[False])} | {spread(steps[True])} | {spread(ratios)} | {memories[False]:.1f} | {memories[True]:.1f} |",
+              flush=True)
+    if len(digests) != 1:
+        raise SystemExit(f"the weights differ: {digests}")
+    print("the weights of all runs are equal")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_build_option(parser, "bin/ddprun", "bin/bench_shards_worker")
     for name, value in (("ranks", 4), ("shards", 32), ("steps", 300), ("rounds", 3)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--ms", type=float, default=2, help="time of a shard [2]")
+    parser.add_argument("--adamw", action="store_true", help="moments of AdamW in shards, instead")
+    parser.add_argument("--parameters", type=int, default=8_000_000)
     parser.add_argument("--cgroup", action="store_true", help="limit the slow rank's processor")
     options = parser.parse_args()
+    if options.adamw:
+        return adamw(options)
     with contextlib.ExitStack() as stack:
         slow = {"SLOW_RANK": str(SLOW_RANK), "SLOWNESS": "2"}
         work = {}

@@ -21,7 +21,7 @@ foreach(subject bad_input c_api checkpoint data elastic_job ends imports interru
   ddprun_system_test(python_${subject} python/${subject}_test.py system)
 endforeach()
 # Once for each PyTorch at hand.
-foreach(subject checkpoint collectives errors training sampler elastic elastic_gloo replay watch libraries habits nccl)
+foreach(subject checkpoint collectives errors training sampler elastic elastic_gloo replay sharded watch libraries habits nccl)
   ddprun_system_test(torch_${subject} python/torch_${subject}_test.py system)
 endforeach()
 foreach(subject ledger namespaces failure kill kill_combinations supervision stall signals elastic reseat memory members discovery poison replay etcd journal standstill versions)

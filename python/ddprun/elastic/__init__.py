@@ -24,6 +24,7 @@ from __future__ import annotations
 from ._batches import GlobalBatches, Sample, Shard, shards_of, stream_seed
 from ._errors import MembershipChanged
 from ._job import Counters, Job
+from ._sharded import Sharded
 from ._step import Step
 from ._sums import GradientSums, Sum
 
@@ -35,6 +36,7 @@ __all__ = [
     "MembershipChanged",
     "Sample",
     "Shard",
+    "Sharded",
     "Step",
     "Sum",
     "shards_of",

@@ -9,7 +9,16 @@ import warnings
 from typing import Any, Callable, NamedTuple
 
 from .._arguments import count, milliseconds, text, text_or_none, whole
-from .._c_api import U8, Apply, Buffer, InitOptions, JobCounters, JobOptions
+from .._buffers import ELEMENT_TYPES, NUMBERS
+from .._c_api import (
+    Apply,
+    Buffer,
+    FillShards,
+    InitOptions,
+    JobCounters,
+    JobOptions,
+    ShardedOptions,
+)
 from .._callbacks import Functions as Callbacks
 from .._core import Handle, create
 from .._core import check as check_status
@@ -20,6 +29,7 @@ from .._library import library
 from ._calls import Calls
 from ._errors import MembershipChanged, check
 from ._group import StepGroup
+from ._sharded import FORMATS, Sharded, view_of
 from ._state import Array, Functions, kept_of
 from ._step import Step
 
@@ -184,6 +194,50 @@ class Job(Handle):
         self._keep_functions(Functions(name, save, load))
         return self
 
+    def keep_sharded(
+        self,
+        name: str,
+        count: int,
+        *,
+        dtype: str = "float32",
+        shards: int = 64,
+        fill: Callable[[int, memoryview], None] | None = None,
+    ) -> Sharded:
+        """Keep `count` elements of which every rank has a part, and a copy of another rank's.
+
+        Such as the state of an optimizer. All ranks call it alike, before :meth:`run`.
+
+        shards: into so many parts the elements are divided, in order; fixed for the run, and at
+            least the largest number of ranks.
+        fill: ``fill(first, part)`` writes the elements from `first` on, as they are before the
+            first step, or after the steps that :meth:`resume` was given; the same on every rank.
+            By default all are 0.
+        """
+        if dtype not in FORMATS:
+            raise BadArgument(f"elements of type {dtype!r} are not supported")
+
+        def write(_user: int | None, first: int, part: Any) -> int:
+            return self._calls.guard(lambda: fill(first, view_of(part.contents)) if fill else None)
+
+        function = FillShards(write) if fill else FillShards()
+        options = ShardedOptions(
+            ctypes.sizeof(ShardedOptions),
+            whole(count, "count"),
+            function,
+            None,
+            NUMBERS[dtype],
+            shards,
+        )
+        handle = ctypes.c_void_p()
+        self._call(
+            "job_keep_sharded",
+            text(name, "the name"),
+            ctypes.byref(options),
+            ctypes.byref(handle),
+            operation="Job.keep_sharded",
+        )
+        return Sharded(handle.value or 0, count, (self, function))
+
     def resume(self, step: int) -> None:
         """Declare, before :meth:`run`, that the kept state is a checkpoint's after `step` steps.
 
@@ -290,7 +344,8 @@ class Job(Handle):
             self.close()
 
     def _keep_array(self, array: Array) -> None:
-        buffer = Buffer(ctypes.sizeof(Buffer), array.address, array.bytes, U8, 0)
+        elements = array.bytes // ELEMENT_TYPES[array.kind].size
+        buffer = Buffer(ctypes.sizeof(Buffer), array.address, elements, array.kind, 0)
         name = text(array.name, "the name")
         self._call("job_keep", name, ctypes.byref(buffer), operation="Job.keep")
         self._kept.append(array)

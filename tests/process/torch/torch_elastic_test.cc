@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -93,20 +94,33 @@ elastic::JobOptions options_of(const std::string& store, int rank, int world_siz
 }
 
 // Twelve steps, then what is left of them and the losses on the way.
-std::string train(const elastic::JobOptions& options, int threads) {
+enum class Kind { adam, adamw, sharded };
+
+std::string train(const elastic::JobOptions& options, int threads, Kind kind) {
   ::torch::set_num_threads(threads);
   Net net;
   const Data data;
+  const auto adamw_options = ::torch::optim::AdamWOptions(0.01).amsgrad(true);
   ::torch::optim::Adam adam(net->parameters(), ::torch::optim::AdamOptions(0.01));
+  ::torch::optim::AdamW adamw(net->parameters(), adamw_options);
   elastic::Job job(options);
   ddprun::torch::keep(job, "net", net);
-  ddprun::torch::keep(job, "adam", adam);
+  std::optional<ddprun::torch::ShardedAdamW> sharded;
+  if (kind == Kind::adam) ddprun::torch::keep(job, "adam", adam);
+  if (kind == Kind::adamw) ddprun::torch::keep(job, "adamw", adamw);
+  if (kind == Kind::sharded) sharded.emplace(job, *net, adamw_options, 5);
+  const auto apply = [&] {
+    if (kind == Kind::adam) adam.step();
+    if (kind == Kind::adamw) adamw.step();
+    if (sharded) sharded->apply();
+  };
   ddprun::torch::ElasticGradients gradients(job, net, batches(), {.seed = 6});
   std::ostringstream text;
   job.run(12, [&](elastic::Step& step) {
     const auto result =
         gradients.backward(step, [&](const auto& samples) { return data.loss(net, samples); });
-    gradients.commit(step, [&] { adam.step(); });
+    if (sharded) sharded->update(step);
+    gradients.commit(step, apply);
     text.precision(12);
     text << result.loss << " " << result.attempts << "\n";
   });
@@ -114,9 +128,10 @@ std::string train(const elastic::JobOptions& options, int threads) {
 }
 
 // The parent understands errors of ddprun alone.
-std::string trained_by(const elastic::JobOptions& options, int threads = 1) {
+std::string trained_by(const elastic::JobOptions& options, int threads = 1,
+                       Kind kind = Kind::adam) {
   try {
-    return train(options, threads);
+    return train(options, threads, kind);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -125,12 +140,13 @@ std::string trained_by(const elastic::JobOptions& options, int threads = 1) {
 }
 
 // What each rank of a world got.
-std::vector<std::string> train_in_processes(int world_size) {
+std::vector<std::string> train_in_processes(int world_size, Kind kind = Kind::adam) {
   const TemporaryDirectory folder;
   const auto file = [&](int rank) { return folder / ("of" + std::to_string(rank)); };
   ForkedRanks ranks({.world_size = world_size}, [&](ProcessGroup& group, const auto&) {
     const int rank = group.rank();
-    std::ofstream(file(rank)) << trained_by(options_of(folder / "store", rank, world_size));
+    std::ofstream(file(rank)) << trained_by(options_of(folder / "store", rank, world_size), 1,
+                                            kind);
   });
   std::vector<std::string> texts;
   for (int rank = 0; rank < world_size; ++rank) {
@@ -151,6 +167,15 @@ TEST_CASE("Elastic gradients: the number of ranks changes no bit of weights, buf
   CHECK(alone.find("norm.num_batches_tracked 9") != std::string::npos);
   for (const int world_size : {2, 3, 4}) {
     for (const std::string& text : train_in_processes(world_size)) CHECK(text == alone);
+  }
+}
+
+TEST_CASE("Sharded AdamW: it has the bits of AdamW, with any number of ranks", "[torch]") {
+  const std::string plain = train_in_processes(1, Kind::adamw).front();
+  for (const int world_size : {1, 2, 3, 4}) {
+    for (const std::string& text : train_in_processes(world_size, Kind::sharded)) {
+      CHECK(text == plain);
+    }
   }
 }
 

@@ -25,6 +25,7 @@
 #include "ddprun/torch/elastic_job.h"
 #include "ddprun/torch/gradients.h"
 #include "ddprun/torch/parameters.h"
+#include "ddprun/torch/sharded_adamw.h"
 #include "ddprun/torch/sync_batch_norm.h"
 #include "ddprun/torch/tensor_lists.h"
 #include "ddprun/torch/zero_redundancy_optimizer.h"

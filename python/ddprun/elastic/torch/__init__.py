@@ -27,5 +27,6 @@ from __future__ import annotations
 from ._distributed import Distributed
 from ._gradients import Gradients, Result
 from ._loader import ShardLoader
+from ._optimizer import ShardedOptimizer
 
-__all__ = ["Distributed", "Gradients", "Result", "ShardLoader"]
+__all__ = ["Distributed", "Gradients", "Result", "ShardLoader", "ShardedOptimizer"]
