@@ -216,13 +216,12 @@ void Supervisor::on(const LastOutput& words) {
   const auto known = std::find_if(deaths_.begin(), deaths_.end(), [&](const WorkerDeath& death) {
     return death.local_rank == words.death.local_rank && death.pid == words.death.pid;
   });
-  if (known == deaths_.end() && fallen_awaiting_output_ > 0) {
-    --fallen_awaiting_output_;
-    return announce_fallen(words.death);
+  if (known == deaths_.end()) {  // It had no seat. While its node stops, nothing waits for it.
+    if (std::erase(fallen_awaiting_output_, words.death.pid) > 0) announce_fallen(words.death);
+    return;
   }
   if (awaiting_output_ == 0) return;  // We did not wait for them.
   --awaiting_output_;
-  DDPRUN_ASSERT(known != deaths_.end());
   DDPRUN_ASSERT(known->stopped_by_us == words.death.stopped_by_us);
   *known = words.death;
   if (failed_ && known == deaths_.begin()) announce(*known);
@@ -489,7 +488,7 @@ void Supervisor::end_without_seat(const WorkerEnded& ended, Slot& slot) {
   if (!done) {
     slot.fallen = true;
     ++fallen_;
-    fallen_awaiting_output_ += ended.output_follows ? 1 : 0;
+    if (ended.output_follows) fallen_awaiting_output_.push_back(ended.death.pid);
     if (!ended.output_follows && !was_late) announce_fallen(ended.death);
   }
   if (state_ != State::kJoining) return notify_slots();

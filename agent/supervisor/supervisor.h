@@ -218,18 +218,18 @@ class Supervisor {
   std::vector<Slot> slots_;  // By local rank.
   bool keeps_ = false;       // The daemon knows of workers that are seated anew.
   Announced announced_{};
-  int serial_ = 0;                   // Of the newest Join or Slots.
-  int restart_count_ = 0;            // As the daemon last sent it.
-  std::int64_t kept_steps_ = 0;      // The most that a worker here had the state of.
-  int min_ranks_ = 0;                // Its job computes in no round with fewer.
-  bool newcomer_ = false;            // It has prepared workers, and never had a seat.
-  int fallen_ = 0, respawned_ = 0;   // Workers without a seat that ended, and that were replaced.
-  int fallen_awaiting_output_ = 0;   // Of those: LastOutput is still to come.
-  int awaiting_output_ = 0;          // Have ended, but their last output is still to come.
-  std::vector<WorkerDeath> deaths_;  // Of this round: all but the successes, by exit.
-  std::vector<WorkerDeath> successes_;  // Of this round.
-  bool failed_ = false;                 // The first of deaths_ ended the round on this node.
-  TimePoint failed_at_{};               // When that was noticed.
+  int serial_ = 0;                  // Of the newest Join or Slots.
+  int restart_count_ = 0;           // As the daemon last sent it.
+  std::int64_t kept_steps_ = 0;     // The most that a worker here had the state of.
+  int min_ranks_ = 0;               // Its job computes in no round with fewer.
+  bool newcomer_ = false;           // It has prepared workers, and never had a seat.
+  int fallen_ = 0, respawned_ = 0;  // Workers without a seat that ended, and that were replaced.
+  std::vector<int> fallen_awaiting_output_;  // Pids of those whose LastOutput is still to come.
+  int awaiting_output_ = 0;                  // Have ended, but their last output is still to come.
+  std::vector<WorkerDeath> deaths_;          // Of this round: all but the successes, by exit.
+  std::vector<WorkerDeath> successes_;       // Of this round.
+  bool failed_ = false;                      // The first of deaths_ ended the round on this node.
+  TimePoint failed_at_{};                    // When that was noticed.
   std::optional<rendezvous::StopRound> order_;   // The daemon's order on how to go on.
   std::optional<rendezvous::StopRound> change_;  // kRunning: the workers leave at a boundary.
   std::optional<TimePoint> change_ends_;         // When they are fenced all the same.

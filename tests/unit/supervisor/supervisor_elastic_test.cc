@@ -240,6 +240,23 @@ TEST_CASE("Supervisor: a replacement that is ready in the last moment takes no s
   CHECK(node.assign(2, 2) == Lines{"seat round=2 local ranks 0 2", "send slots"});
 }
 
+TEST_CASE("Supervisor: the last words of a worker without a seat come while its node stops") {
+  ElasticNode node(3);
+  (void)node.does(ElasticNode::end(1, 7));
+  (void)node.left(0, 0);
+  (void)node.left(2, 0);
+  (void)node.stop(0, true, false, 1);
+  CHECK(node.assign(1, 2) == Lines{"seat round=1 local ranks 0 2"});
+  (void)node.does(Signalled{SIGTERM});
+  WorkerEnded parked = ElasticNode::end(1, 7), seated = ElasticNode::end(0, 7);
+  parked.output_follows = seated.output_follows = true;
+  CHECK(node.does(parked).empty());
+  CHECK(node.does(seated).empty());
+  CHECK(node.does(ElasticNode::end(2, 0, SIGTERM, true)).empty());
+  CHECK(node.does(LastOutput{parked.death}).empty());
+  CHECK(node.does(LastOutput{seated.death}).front() == "clean up");
+}
+
 TEST_CASE("Supervisor: a worker without a seat that ends is replaced when the daemon agrees") {
   ElasticNode node(2);
   (void)node.does(ElasticNode::end(1, 7));
