@@ -191,7 +191,9 @@ std::optional<TimeParts> parse_time_parts(std::string_view text) {
     if (!field.empty() && !whole) return std::nullopt;
     if (value < 0 || value > kTimeMax.count()) return std::nullopt;
     constexpr auto kUnknown = static_cast<std::size_t>(TimePart::kUnknown);
-    parts.times[i < kTimeParts ? i : kUnknown] += TimeParts::Time(value);
+    TimeParts::Time& part = parts.times[i < kTimeParts ? i : kUnknown];
+    part += TimeParts::Time(value);
+    if (part > kTimeMax) return std::nullopt;
     text = comma == std::string_view::npos ? "" : text.substr(comma + 1);
   }
   return parts;

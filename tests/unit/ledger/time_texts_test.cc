@@ -25,6 +25,11 @@ TEST_CASE("Time parts: their text is short, and a newer part is unknown time") {
   for (const char* wrong : {"-1", "x", "1,2x", "99999999999999999999", "9999999999999999"}) {
     CHECK_FALSE(parse_time_parts(wrong));
   }
+  // Parts of a newer ddprun together are no more than one may be; libFuzzer has found it.
+  const std::string most = std::to_string(kTimeMax.count());
+  const std::string unknown(static_cast<std::size_t>(TimePart::kUnknown), ',');
+  CHECK(parse_time_parts(unknown + most));
+  CHECK_FALSE(parse_time_parts(unknown + most + ",," + "1"));
 }
 
 TEST_CASE("Time bins: steps are spread over the time that they took, at any length of the run") {
