@@ -24,7 +24,7 @@
 namespace ddprun::launcher {
 namespace {
 
-using State = Walk::State;
+using WalkState = Walk::State;
 
 std::string step_text(const ReadBundle& read) { return "step " + std::to_string(read.bundle.step); }
 
@@ -131,7 +131,7 @@ class Bisection {
     }
     auto walk = decode_walk(*text);
     if (!walk) return walk.error();
-    if (walk->state == State::kComputes) walk->state = State::kFailed, walk->found = ended;
+    if (walk->state == WalkState::kComputes) walk->state = WalkState::kFailed, walk->found = ended;
     return walk;
   }
 
@@ -149,12 +149,12 @@ class Bisection {
     if (!walk) return walk.error();
     if (i == 0) not_finite_ = walk->not_finite;
     const bool has_more = walk->not_finite > not_finite_;
-    if (walk->state == State::kGood && has_more) {
-      walk->state = State::kFailed;
+    if (walk->state == WalkState::kGood && has_more) {
+      walk->state = WalkState::kFailed;
       walk->found = "of what is kept " + std::to_string(walk->not_finite - not_finite_) +
                     " elements more than in the first bundle are not finite before the step";
     }
-    const bool failed = walk->state != State::kGood;
+    const bool failed = walk->state != WalkState::kGood;
     note(step_text(bundles_[i]) + ": " + (failed ? text_of(*walk) : "good"));
     walks_.resize(bundles_.size());
     walks_[i] = std::move(*walk);
@@ -168,14 +168,14 @@ class Bisection {
     note("it computes steps " + std::to_string(from.bundle.step) + " to " + last);
     const auto walk = start(from, &until);
     if (!walk) return walk.error();
-    if (walk->state == State::kFailed) {
+    if (walk->state == WalkState::kFailed) {
       const std::string path = options_.bundle + "/" + failed_prefix(from.bundle.run_id) +
                                std::to_string(walk->step) + ".bundle";
       const bool is_there = ::access(path.c_str(), R_OK) == 0;
       return found("the first bad step is " + std::to_string(walk->step) + ": " + text_of(*walk) +
                    (is_there ? ". Replay it: ddprun replay " + path : ""));
     }
-    if (walk->state == State::kDiffers) {
+    if (walk->state == WalkState::kDiffers) {
       return found("steps " + std::to_string(from.bundle.step) + " to " + last +
                    " fail nowhere here, but then \"" + walk->found +
                    "\" differs from what the run had: it began in one of them, by a machine that "
