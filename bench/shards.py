@@ -11,7 +11,7 @@
     bench/shards.py --adamw [--parameters 8000000] [--steps 20] [--rounds 3]
 
 instead compares AdamW with moments on every rank and with moments in shards (ShardedOptimizer of ddprun.elastic.torch), of 2, 4
-and 8 ranks: the time from the gradients to the commit, and the memory that a rank takes for it.
+and 8 ranks: the time from the gradients to the commit, and the most memory that a rank takes beyond a job without an optimizer.
 
 Without --cgroup a shard is a pause, so that the figures do not depend on the load of the machine. The hashes of the weights of
 all runs must be equal. "ideal" is the time in which the ranks could do the work if it could be divided at will.
@@ -60,11 +60,11 @@ def run(options, even, **env):
     return float(median), float(mean), int(moved), int(slows), digest
 
 
-def run_adamw(options, ranks, sharded):
-    """Median of a step in ms, bytes of memory per parameter, hash of the weights."""
+def run_adamw(options, ranks, moments):
+    """Median of a step in ms, bytes of memory per parameter, hash of the weights. `moments`: "all", "shards" or "none"."""
     argv = [os.path.join(options.build, "bin", "ddprun"), "--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "1",
             os.path.join(HERE, "python", "sharded_worker.py")]
-    env = {**os.environ, "SHARDED": str(int(sharded)), "STEPS": str(options.steps), "PARAMETERS": str(options.parameters),
+    env = {**os.environ, "MOMENTS": moments, "STEPS": str(options.steps), "PARAMETERS": str(options.parameters),
            "OMP_NUM_THREADS": "1", "PYTHON_EXEC": PYTHON, "PYTHONPATH": os.path.join(ROOT, "python"),
            "DDPRUN_LIB": os.path.join(options.build, "worker_sdk", "libddprun.so")}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
@@ -80,15 +80,16 @@ def adamw(options):
     print("|--|--|--|--|--|--|")
     digests = set()
     for ranks in (2, 4, 8):
-        steps, memories = {False: [], True: []}, {}
+        steps, memories = {"all": [], "shards": []}, {}
+        without = run_adamw(options, ranks, "none")[1]
         for _ in range(options.rounds):
-            for sharded in (False, True):
-                step, memories[sharded], digest = run_adamw(options, ranks, sharded)
-                steps[sharded].append(step)
+            for moments in steps:
+                step, memories[moments], digest = run_adamw(options, ranks, moments)
+                steps[moments].append(step)
                 digests.add(digest)
-        ratios = [a / b for a, b in zip(steps[True], steps[False])]
-        print(f"| {ranks} | {spread(steps[False])} | {spread(steps[True])} | {spread(ratios)} | {memories[False]:.1f} | {memories[True]:.1f} |",
-              flush=True)
+        ratios = [a / b for a, b in zip(steps["shards"], steps["all"])]
+        print(f"| {ranks} | {spread(steps['all'])} | {spread(steps['shards'])} | {spread(ratios)} | {memories['all'] - without:.1f} | "
+              f"{memories['shards'] - without:.1f} |", flush=True)
     if len(digests) != 1:
         raise SystemExit(f"the weights differ: {digests}")
     print("the weights of all runs are equal")

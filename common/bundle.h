@@ -62,9 +62,11 @@ inline constexpr const char* kReplayVariable = "DDPRUN_REPLAY";    // The bundle
 inline constexpr const char* kReplayShardVariable = "DDPRUN_REPLAY_SHARD";  // and the shard of it.
 inline constexpr const char* kBundleEveryVariable = "DDPRUN_BUNDLE_EVERY";  // Steps.
 // Instead of one shard the whole step is computed, or all steps until that of another bundle, for
-// `ddprun replay --bisect`: the file in which the job writes a Walk, and the other bundle.
+// `ddprun replay --bisect`: the file in which the job writes a Walk, and the other bundle, or
+// "end": all steps of that run().
 inline constexpr const char* kReplayWalkVariable = "DDPRUN_REPLAY_WALK";
 inline constexpr const char* kReplayUntilVariable = "DDPRUN_REPLAY_UNTIL";
+inline constexpr const char* kUntilEnd = "end";
 
 // An environment variable that results may depend on. Not which GPUs: another machine has others.
 bool is_of_results(std::string_view name);

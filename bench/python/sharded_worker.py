@@ -1,5 +1,5 @@
-"""A rank of bench/shards.py --adamw: steps of AdamW on gradients that are always the same, with moments on every rank (SHARDED=0)
-or in shards. Rank 0 prints the median of a step in ms, the largest peak of a rank's own memory beyond that before the optimizer in
+"""A rank of bench/shards.py --adamw: steps of AdamW on gradients that are always the same, with moments on every rank (MOMENTS=all),
+in shards, or without any step of an optimizer (none). Rank 0 prints the median of a step in ms, the largest peak of a rank's own memory beyond that before the optimizer in
 bytes per parameter, and a hash of the weights."""
 
 import os
@@ -27,7 +27,9 @@ def memory():
 
 before = memory()
 job = ddprun.elastic.Job(memory_every=None).keep(net=net)
-if os.environ["SHARDED"] == "1":
+if os.environ["MOMENTS"] == "none":
+    update, apply = lambda step: None, lambda: None
+elif os.environ["MOMENTS"] == "shards":
     adamw = ShardedOptimizer(job, net, lambda p: torch.optim.AdamW(p, lr=1e-3))
     update, apply = adamw.update, adamw.apply
 else:

@@ -105,13 +105,13 @@ class Bisection {
   static std::string text_of(const Walk& walk) { return walk.work + ": " + walk.found; }
 
   // Nothing can be said of a program that does not get as far as the job's first step.
-  Result<Walk> start(const ReadBundle& from, const ReadBundle* until) {
+  Result<Walk> start(const ReadBundle& from, const std::string& until) {
     const auto command = command_of(options_, from.bundle);
     if (!command) return command.error();
     enter_folder(options_, from.bundle);
     set_environment(options_, from);
     ::setenv(kReplayWalkVariable, report_.c_str(), 1);
-    if (until) ::setenv(kReplayUntilVariable, until->path.c_str(), 1);
+    if (!until.empty()) ::setenv(kReplayUntilVariable, until.c_str(), 1);
     if (::truncate(report_.c_str(), 0) != 0) return errno_failure("emptying " + report_);
     const auto status = run_here(*command);
     if (!status) return status.error();
@@ -145,7 +145,7 @@ class Bisection {
   }
 
   Result<bool> is_bad(std::size_t i) {
-    auto walk = start(bundles_[i], nullptr);
+    auto walk = start(bundles_[i], "");
     if (!walk) return walk.error();
     if (i == 0) not_finite_ = walk->not_finite;
     const bool has_more = walk->not_finite > not_finite_;
@@ -161,12 +161,14 @@ class Bisection {
     return failed;
   }
 
-  // All steps from bundle i until the next one. True: one of them is the first bad one.
+  // All steps from bundle i until the next one, or the end. True: one of them is the first bad one.
   Result<bool> replay_between(std::size_t i, const std::string& at_next = "") {
-    const ReadBundle &from = bundles_[i], &until = bundles_[i + 1];
-    const std::string last = std::to_string(until.bundle.step - 1);
-    note("it computes steps " + std::to_string(from.bundle.step) + " to " + last);
-    const auto walk = start(from, &until);
+    const ReadBundle& from = bundles_[i];
+    const bool is_last = i + 1 == bundles_.size();
+    const std::string last = is_last ? "" : std::to_string(bundles_[i + 1].bundle.step - 1);
+    note("it computes " + (is_last ? "all steps from " + std::to_string(from.bundle.step) + " on"
+                                   : "steps " + std::to_string(from.bundle.step) + " to " + last));
+    const auto walk = start(from, is_last ? kUntilEnd : bundles_[i + 1].path);
     if (!walk) return walk.error();
     if (walk->state == WalkState::kFailed) {
       const std::string path = options_.bundle + "/" + failed_prefix(from.bundle.run_id) +
@@ -187,11 +189,9 @@ class Bisection {
   }
 
   Result<bool> compare_all() {
-    if (bundles_.size() == 1) {
-      note("its step does not fail, and there is no other bundle to compare with");
-      return false;
-    }
-    note("none of these steps fails; now all steps between are computed");
+    note("none of these steps fails");
+    const auto later = replay_between(bundles_.size() - 1);
+    if (!later || *later) return later;
     for (std::size_t i = 0; i + 1 < bundles_.size(); ++i) {
       const auto began = replay_between(i);
       if (!began || *began) return began;

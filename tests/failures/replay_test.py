@@ -162,10 +162,17 @@ class Replay(DdprunCase):
         text = self.bisect(env={"POISON": "0+/7 throw"})
         self.assertIn("the first bundle is of step 0, which is bad already", text)
 
+    def test_a_bisection_goes_on_behind_the_last_bundle(self):
+        """Of a rank that is killed, as for want of memory, there is no other bundle."""
+        job = self.launch("23/7 kill", "--bundle-every", "3", "--nproc-per-node", "1", "--max-restarts", "0", env={"STEPS": "24"})
+        job.wait()
+        text = self.bisect(env={"POISON": "23/7 kill"})
+        self.assertRegex(text, r"the first bad step is 23: step 23, shard 7: samples \d+, \d+: was killed by signal 9 \(SIGKILL\)")
+
     def test_a_bisection_finds_where_the_state_has_left_its_way(self):
         self.kept(env={"DRIFT": "13"})
         text = self.bisect()
-        self.assertIn("none of these steps fails; now all steps between are computed", text)
+        self.assertRegex(text, r"none of these steps fails\n.*it computes all steps from 21 on\n.*it computes steps 0 to 2\n")
         self.assertIn('steps 12 to 14 fail nowhere here, but then "weights" differs from what the run had', text)
         text = self.bisect(env={"DRIFT": "13"}, code=1)
         self.assertIn("no step fails, and the state in each bundle is that of the steps before it", text)

@@ -123,7 +123,8 @@ class JobInside {
   struct Walking {
     std::string report;            // The file for a Walk.
     std::int64_t until = 0;        // The step before which to stop.
-    std::optional<Bundle> last;    // Of that step; none: the first step alone, up to its commit.
+    bool goes_on = false;          // Else the first step alone is computed, up to its commit.
+    std::optional<Bundle> last;    // Of the step before which to stop; none: the end of run().
     KeptState::Staged state = {};  // What it has.
     std::uint64_t not_finite = 0;  // Elements of kept arrays, at the beginning.
   };

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <utility>
 
 #include "common/checksum.h"
@@ -101,7 +102,9 @@ std::unique_ptr<JobInside::Replay> JobInside::replay_of_environment() {
   walking.report = report;
   walking.until = replay->bundle.step + 1;
   const std::string until = environment_variable(kReplayUntilVariable);
-  if (until.empty()) return replay;
+  walking.goes_on = !until.empty();
+  if (until == kUntilEnd) walking.until = std::numeric_limits<std::int64_t>::max();
+  if (until.empty() || until == kUntilEnd) return replay;
   walking.last = read_bundle(until, walking.state);
   walking.until = walking.last->step;
   if (walking.until <= replay->bundle.step) {

@@ -1,7 +1,7 @@
 // A job in replay mode that computes whole steps, for `ddprun replay --bisect`: the step of a
-// bundle up to its commit, or all steps until that of another bundle, whose state it compares with
-// its own. Where it is, and what it finds, is in a file (common/bundle.h, Walk) that the launcher
-// reads when the process has ended, in whatever way.
+// bundle up to its commit; or all steps until that of another bundle, whose state it compares with
+// its own, or until run() ends. Where it is, and what it finds, is in a file (common/bundle.h,
+// Walk) that the launcher reads when the process has ended, in whatever way.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ bool JobInside::ends_at_reduction(const Step::State& step) const {
 }
 
 bool JobInside::ends_at_commit(const Step::State& step) const {
-  if (is_walking()) return step.captured.has_value() || !replay_->walking->last;
+  if (is_walking()) return step.captured.has_value() || !replay_->walking->goes_on;
   return replay_ != nullptr;
 }
 
@@ -48,7 +48,8 @@ void JobInside::walk(std::int64_t steps, const Job::Body& body) {
     walking.not_finite = kept_.not_finite(*group_).elements;
   }
   while (committed() < steps && committed() < walking.until) walk_step(body);
-  if (committed() == walking.until) arrive();
+  const bool is_open = walking.goes_on && !walking.last;
+  if (committed() == walking.until || is_open) arrive();
 }
 
 void JobInside::walk_step(const Job::Body& body) {
@@ -107,15 +108,15 @@ void JobInside::note_failed(Step::State& step) {
              .shard = captured.shard,
              .work = captured.work,
              .found = captured.why});
-  if (!walking.last || standing_.condition != Condition::kWhole) return;
+  if (!walking.goes_on || standing_.condition != Condition::kWhole) return;
   Bundle bundle = replay_->bundle;
   bundle.cause = Bundle::Cause::kFailure;
   bundle.step = step.number, bundle.shard = captured.shard, bundle.shards = step.shards;
   bundle.why = captured.why, bundle.work = captured.work, bundle.hash = captured.hash;
   bundle.who = name_of(0) + " (in a bisection)";
   bundle.items.clear();
-  const std::string last = environment_variable(kReplayUntilVariable);
-  const std::string path = last.substr(0, last.rfind('/') + 1) + failed_prefix(bundle.run_id) +
+  const std::string from = environment_variable(kReplayVariable);
+  const std::string path = from.substr(0, from.rfind('/') + 1) + failed_prefix(bundle.run_id) +
                            std::to_string(step.number) + ".bundle";
   if (!worker_sdk::file_bytes(path)) (void)write_bundle_at(path, std::move(bundle), {});
 }
@@ -132,8 +133,8 @@ void JobInside::end_walk(Step::State& step) {
 
 void JobInside::arrive() {
   const Walking& walking = *replay_->walking;
-  require_kept(*walking.last);
-  std::string different = kept_.difference(*group_, walking.state);
+  if (walking.last) require_kept(*walking.last);
+  std::string different = walking.last ? kept_.difference(*group_, walking.state) : "";
   for (std::size_t i = kept_.items().size(); i < walking.state.size(); ++i) {
     ShardedState& state = *sharded_[i - kept_.items().size()]->state_;
     if (different.empty() && state.gather_on_first(*group_) != walking.state[i]) {

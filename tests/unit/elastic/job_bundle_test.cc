@@ -37,6 +37,7 @@ struct BundleRun {
   std::function<void(Step&, int)> in_shard = [](auto&, auto) {};
   std::function<void(Step&)> after_commit = [](auto&) {};
   std::function<void(Step&)> in_apply = [](auto&) {};
+  std::function<void()> in_save = [] {};
   const char* every = nullptr;  // --bundle-every.
 };
 
@@ -76,7 +77,12 @@ AllWritten written_by(const BundleRun& run, std::string* printed = nullptr) {
           GradientSums sums({kBundleWeights});
           job.keep("weights", buffer(weights.data(), kBundleWeights));
           job.keep(
-              "units", [&] { return sums.state(); }, [&](auto s) { sums.restore(s); });
+              "units",
+              [&] {
+                run.in_save();
+                return sums.state();
+              },
+              [&](auto s) { sums.restore(s); });
           const std::vector<std::span<float>> out = {gradient};
           bool is_used = false;
           job.run(run.steps, [&](Step& step) {
@@ -143,11 +149,20 @@ TEST_CASE("Job bundle: an exception in a shard is captured with the state before
 
 TEST_CASE("Job bundle: of several ranks that fail in a step one writes") {
   std::string printed;
+  std::atomic<int> failed = 0;
+  const auto all_have_failed = [&] {  // The first one writes when the others fail.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (failed > 0 && failed < 3 && std::chrono::steady_clock::now() < until)
+      std::this_thread::yield();
+  };
   const auto all = written_by({.ranks = 3,
                                .in_shard =
-                                   [](Step& step, int) {
-                                     if (step.number() == 2) throw std::runtime_error("bad code");
-                                   }},
+                                   [&](Step& step, int) {
+                                     if (step.number() != 2) return;
+                                     ++failed;
+                                     throw std::runtime_error("bad code");
+                                   },
+                               .in_save = all_have_failed},
                               &printed);
   CHECK(all.size() == 1);
   const std::string words = "compute it again";

@@ -13,7 +13,7 @@ from ..._group import ProcessGroup
 from .. import Job, Step
 from .._sharded import Sharded
 
-_BUCKET = 1 << 22  # Elements that are gathered at a time.
+_BUCKET = 1 << 20  # Elements that are gathered at a time.
 
 
 class _Piece(NamedTuple):

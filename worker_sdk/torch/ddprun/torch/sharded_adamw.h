@@ -169,7 +169,7 @@ class ShardedAdamW {
 
   // Replaces the gradients of other ranks' parts by their new weights, a bucket at a time.
   void gather(ProcessGroup& group) {
-    constexpr std::size_t kBucket = std::size_t{1} << 22;
+    constexpr std::size_t kBucket = std::size_t{1} << 20;
     const auto length = static_cast<std::int64_t>(std::min(kBucket, count_));
     const at::Tensor all = at::empty({length}, at::kFloat), mine = at::empty({length}, at::kFloat);
     auto* const memory = all.data_ptr<float>();
