@@ -23,6 +23,13 @@ void append_frame(std::string& out, std::string_view body) {
   out += body;
 }
 
+std::string FrameReader::take_rest() {
+  std::string rest = buffer_.substr(consumed_);
+  buffer_.clear();
+  consumed_ = 0;
+  return rest;
+}
+
 Result<std::optional<std::string>> FrameReader::next() {
   const std::string_view rest = std::string_view(buffer_).substr(consumed_);
   if (rest.size() < kHeadBytes) return std::optional<std::string>();

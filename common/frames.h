@@ -27,6 +27,9 @@ class FrameReader {
   // limit, after which the stream cannot be read any further.
   Result<std::optional<std::string>> next();
 
+  // What has been fed and belongs to no body yet. Afterwards there is nothing of it left here.
+  std::string take_rest();
+
  private:
   std::size_t max_;
   std::string buffer_;

@@ -4,7 +4,7 @@ ddprun_test(NAME run_test
                     unit/rendezvous/coordinator_test.cc unit/rendezvous/file_log_test.cc unit/rendezvous/gate_test.cc unit/rendezvous/journal_test.cc
                     unit/rendezvous/json_text_test.cc
                     unit/rendezvous/operators_test.cc unit/watch/past_runs_test.cc unit/rendezvous/run_verdict_test.cc
-                    unit/rendezvous/memory_copies_test.cc unit/rendezvous/seats_test.cc unit/rendezvous/status_test.cc unit/rendezvous/verdict_test.cc unit/rendezvous/wire_test.cc
+                    unit/rendezvous/memory_copies_test.cc unit/rendezvous/relays_test.cc unit/rendezvous/seats_test.cc unit/rendezvous/status_test.cc unit/rendezvous/verdict_test.cc unit/rendezvous/wire_test.cc
                     scenario/run_scenario_test.cc support/scenario.cc
             LIBRARIES ddprun_rendezvous COMPUTES APART)
 ddprun_test(NAME etcd_test

@@ -17,6 +17,7 @@ ddprun_test(NAME store_server_test SOURCES unit/store/store_server_test.cc unit/
             LIBRARIES ddprun_rendezvous APART)
 ddprun_test(NAME link_test SOURCES unit/rendezvous/link_test.cc unit/rendezvous/listener_test.cc unit/rendezvous/tls_psk_test.cc
                                        unit/rendezvous/turnstile_test.cc unit/rendezvous/server_test.cc unit/rendezvous/server_shell_test.cc
+                                       unit/rendezvous/relay_thread_test.cc
             LIBRARIES ddprun_rendezvous)
 
 ddprun_test(NAME operations_unit_test

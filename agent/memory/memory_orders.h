@@ -16,9 +16,15 @@ constexpr std::size_t kDatagramMax = 64 << 10;
 
 // From the agent: with each seat, and again to a server that was started anew.
 struct Order {
-  std::string node;  // Of the agent.
+  std::string node;       // Of the agent, ...
+  std::string host{};     // ... and its name for people, ...
+  std::string address{};  // ... and where other nodes reach it.
   std::optional<rendezvous::MemoryPeer> copy_to{};
   std::optional<rendezvous::MemoryFill> fill{};  // It waits for Report::kFilled or kNotFilled.
+  // Of the rendezvous daemon, which relays what cannot go straight to its node; 0: it does not.
+  std::string daemon_host{};
+  int daemon_port = 0;
+  bool one_port = false;  // Nothing goes straight to its node.
   bool operator==(const Order&) const = default;
 };
 
@@ -35,6 +41,7 @@ struct Report {
   };
   Kind kind = Kind::kStarted;
   std::uint64_t used = 0;  // Bytes of this node's folder. Of kUsed and kCopied.
+  bool relayed = false;    // Of kCopied: through the daemon.
   bool operator==(const Report&) const = default;
 };
 

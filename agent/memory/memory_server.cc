@@ -31,12 +31,14 @@
 #include "common/text/figures.h"
 #include "rendezvous/net/connect.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/relay/relay_dial.h"
 
 namespace ddprun::agent::memory {
 namespace {
 
 using boost::asio::posix::stream_descriptor;
 using rendezvous::Link;
+using rendezvous::NodeId;
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
@@ -45,6 +47,7 @@ constexpr auto kSettle = 20ms;         // From a change to the snapshot that has
 constexpr auto kSilenceMax = 30s;      // Of a peer that owes an answer.
 constexpr auto kFillSilenceMax = 10s;  // The workers of a whole node wait for it.
 constexpr auto kComplainAfter = 5s;
+constexpr Milliseconds kRelayLimit{12'000};  // The daemon gives up before, and says why.
 constexpr auto kProgressEvery = 1s;
 constexpr Milliseconds kRetryFirst{50};  // Doubled each time, up to:
 constexpr Milliseconds kRetryMax{1000};
@@ -150,8 +153,14 @@ class MemoryServer {
     node_ = order.node;
     const bool moved = order.copy_to != copy_to_;
     copy_to_ = order.copy_to;
-    if (moved) connecting_.reset(), failing_since_.reset();
+    own_host_ = order.host;
+    own_address_ = order.address;
+    daemon_host_ = order.daemon_host;
+    daemon_port_ = order.daemon_port;
+    one_port_ = order.one_port;
+    if (moved) connecting_.reset(), failing_since_.reset(), relays_ = false;
     if (moved && out_) drop(out_, {Errc::kNotFound, "the node's copies go elsewhere now"});
+    if (moved) direct_failure_.clear();
     if (order.fill && !fill_) fill(*order.fill);
     if (!order.fill && fill_) give_up_fill();
     connect();
@@ -225,17 +234,49 @@ class MemoryServer {
   void connect() {
     if (!copy_to_ || out_ || connecting_ || fill_) return;
     retry_.cancel();
-    connecting_ = rendezvous::async_connect(
-        loop_, connect_options(*copy_to_), [this](Result<std::shared_ptr<Link>> link) {
-          const auto connecting = std::move(connecting_);
-          link ? opened(std::move(*link)) : failed(link.error());
-        });
+    if (needs_relay(*copy_to_)) relays_ = true;
+    connecting_ = connect_to(*copy_to_, relays_, [this](Result<std::shared_ptr<Link>> link) {
+      const auto connecting = std::move(connecting_);
+      if (link) return opened(std::move(*link));
+      if (relays_) return failed(unreachable(link.error()));
+      if (daemon_port_ == 0) return failed(link.error());
+      direct_failure_ = to_string(link.error());
+      relays_ = true;
+      connect();
+    });
   }
 
-  rendezvous::ConnectOptions connect_options(const rendezvous::MemoryPeer& peer) const {
-    return {.host = peer.address,
-            .port = static_cast<std::uint16_t>(peer.port),
-            .token = options_.token};
+  // Straight to the other node's memory server, or through the daemon.
+  std::shared_ptr<void> connect_to(const rendezvous::MemoryPeer& peer, bool relayed,
+                                   std::function<void(Result<std::shared_ptr<Link>>)> handler) {
+    if (relayed) {
+      return rendezvous::async_connect_relayed(
+          loop_,
+          {.host = daemon_host_,
+           .port = static_cast<std::uint16_t>(daemon_port_),
+           .token = options_.token,
+           .timeout = kRelayLimit},
+          {.run_id = options_.run_id, .node = peer.node, .port = peer.port}, std::move(handler));
+    }
+    return rendezvous::async_connect(loop_,
+                                     {.host = peer.address,
+                                      .port = static_cast<std::uint16_t>(peer.port),
+                                      .token = options_.token},
+                                     std::move(handler));
+  }
+
+  // Behind two routers two hosts may have the same address: straight on, a node would reach itself.
+  bool needs_relay(const rendezvous::MemoryPeer& peer) const {
+    const auto machine = [](const std::string& host) { return host.substr(0, host.find('/')); };
+    const bool is_ours = !own_address_.empty() && peer.address == own_address_;
+    const bool is_us = is_ours && machine(peer.host) != machine(own_host_);
+    return daemon_port_ != 0 && (one_port_ || is_us);
+  }
+
+  Failure unreachable(const Failure& through_daemon) const {
+    if (direct_failure_.empty()) return through_daemon;
+    return {through_daemon.code,
+            direct_failure_ + "; and through the rendezvous daemon: " + to_string(through_daemon)};
   }
 
   std::shared_ptr<Peer> make_peer(std::shared_ptr<Link> link) {
@@ -248,13 +289,24 @@ class MemoryServer {
     out_->source = std::make_unique<Source>(loop_, out_->link, options_.rate);
     start(out_);
     out_->link->send(encode(Open{options_.run_id, node_, {}}));
+    if (relays_ && relayed_to_ != copy_to_->node) {
+      relayed_to_ = copy_to_->node;
+      log::info("the memory folder is copied to " + copy_to_->host +
+                " through the rendezvous daemon: " + why_relayed());
+    }
     dirty_ = settled_ = true;  // The other node may have nothing yet.
     copy();
+  }
+
+  std::string why_relayed() const {
+    if (one_port_) return "--one-port";
+    return direct_failure_.empty() ? "it has the address of this node" : direct_failure_;
   }
 
   // A node that is lost, or a server that begins again, is no news before it lasts.
   void failed(const Failure& why) {
     const TimePoint now = Clock::now();
+    relays_ = false;  // Perhaps it can be reached by now.
     if (!failing_since_) failing_since_ = now;
     log::debug(to_string(why));
     if (now - *failing_since_ >= kComplainAfter && !std::exchange(complained_, true)) {
@@ -298,7 +350,7 @@ class MemoryServer {
     const auto ms = duration_cast<std::chrono::milliseconds>(Clock::now() - began);
     log::debug("copied " + std::to_string(committed->files) + " files, " +
                memory_text(committed->bytes) + ", in " + std::to_string(ms.count()) + " ms");
-    report({Report::Kind::kCopied, used_});
+    report({.kind = Report::Kind::kCopied, .used = used_, .relayed = relays_});
     if (dirty_) report({.kind = Report::Kind::kChanged});  // Since that copy began.
     copy();
     end_if_copied();
@@ -524,10 +576,16 @@ class MemoryServer {
   void fill(const rendezvous::MemoryFill& fill) {
     fill_ = fill;
     filling_began_ = Clock::now();
-    fill_connecting_ = rendezvous::async_connect(
-        loop_, connect_options(fill.from), [this](Result<std::shared_ptr<Link>> link) {
+    fill_from(needs_relay(fill.from));
+  }
+
+  void fill_from(bool relayed) {
+    fill_connecting_ =
+        connect_to(fill_->from, relayed, [this, relayed](Result<std::shared_ptr<Link>> link) {
           const auto connecting = std::move(fill_connecting_);
-          if (!link) return not_filled(link.error());
+          if (!link && (relayed || daemon_port_ == 0)) return not_filled(link.error());
+          if (!link) return fill_from(/*relayed=*/true);
+          fill_relayed_ = relayed;
           filling_ = make_peer(std::move(*link));
           filling_->staging = std::make_unique<Staging>(own_, options_.base + "/staging-own");
           start(filling_);
@@ -546,8 +604,9 @@ class MemoryServer {
   void filled(const Committed& committed) {
     const auto ms = duration_cast<std::chrono::milliseconds>(Clock::now() - filling_began_);
     log::info("the memory folder of the node that is replaced was fetched from " +
-              fill_->from.host + ": " + std::to_string(committed.files) + " files, " +
-              memory_text(committed.bytes) + ", in " + std::to_string(ms.count()) + " ms");
+              fill_->from.host + (fill_relayed_ ? " through the rendezvous daemon" : "") + ": " +
+              std::to_string(committed.files) + " files, " + memory_text(committed.bytes) +
+              ", in " + std::to_string(ms.count()) + " ms");
     const auto peer = std::exchange(filling_, nullptr);
     std::erase(peers_, peer);
     peer->silence.cancel();
@@ -590,6 +649,13 @@ class MemoryServer {
 
   std::string node_;
   std::optional<rendezvous::MemoryPeer> copy_to_;
+  std::string own_host_, own_address_;
+  std::string daemon_host_;
+  int daemon_port_ = 0;         // 0: it does not relay.
+  bool one_port_ = false;       // Nothing goes straight to its node.
+  bool relays_ = false;         // The copies go through it, or are tried that way.
+  std::string direct_failure_;  // Why they do not go straight to copy_to_.
+  NodeId relayed_to_;           // As the log has it.
   std::shared_ptr<void> connecting_;
   std::shared_ptr<Peer> out_;  // To copy_to_.
   std::optional<TimePoint> failing_since_;
@@ -599,6 +665,7 @@ class MemoryServer {
   std::shared_ptr<void> fill_connecting_;
   std::shared_ptr<Peer> filling_;
   TimePoint filling_began_{};
+  bool fill_relayed_ = false;
   TimePoint next_progress_{};
 
   bool dirty_ = false;    // Something has changed since the last snapshot, ...

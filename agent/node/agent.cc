@@ -180,9 +180,14 @@ void Agent::connect() {
   } else {
     link_ = embedded_link(loop_, options_.run_id, view_.node());
   }
+  open_relay();
   beat();
   link_->start({
-      .on_up = [this] { dispatch(LinkUp{}); },
+      .on_up =
+          [this] {
+            use_relay();
+            dispatch(LinkUp{});
+          },
       .on_down =
           [this](const std::string& why, bool answers) {
             dispatch(LinkDown{why, answers});
@@ -201,6 +206,7 @@ void Agent::connect() {
 }
 
 void Agent::receive(rendezvous::DaemonMessage message) {
+  if (const auto* order = std::get_if<rendezvous::Relay>(&message)) return relay(*order);
   if (hold(message)) return;
   if (const auto* alive = std::get_if<rendezvous::Alive>(&message)) beat_every(alive->beat);
   const auto* waiting = std::get_if<rendezvous::Waiting>(&message);
@@ -214,10 +220,37 @@ void Agent::receive(rendezvous::DaemonMessage message) {
   dispatch(Received{std::move(message)});
 }
 
+// Before the first worker starts: which node cannot reach which shows only then.
+void Agent::open_relay() {
+  if (!options_.daemon || options_.offer.config.nnodes_max == 1) return;
+  relay_place_ = {.nonce = random_hex(16), .node = view_.node(), .always = options_.one_port};
+  const auto port = relay_.serve_workers(options_.run_id, relay_place_.nonce);
+  if (!port) return log::warning("no relayed streams for workers: " + to_string(port.error()));
+  relay_place_.port = *port;
+}
+
+void Agent::use_relay() {
+  const auto daemon = link_->daemon();
+  if (!daemon) return;
+  relay_.use_daemon({.host = daemon->host, .port = daemon->port, .token = options_.daemon->token});
+}
+
+// Another node, which cannot reach this one, wants to connect to a port here.
+void Agent::relay(const rendezvous::Relay& order) {
+  const auto daemon = link_->daemon();
+  if (!daemon) return;
+  relay_.meet({.host = daemon->host, .port = daemon->port, .token = options_.daemon->token},
+              {.run_id = options_.run_id, .node = view_.node(), .stream = order.stream},
+              static_cast<std::uint16_t>(order.port));
+}
+
 void Agent::open_memory() {
   if (options_.memory.server_fd < 0) return;
   memory_ = std::make_unique<memory::MemoryLink>(loop_, options_.memory.server_fd);
   memory_->on_report = [this](const memory::Report& report) { take_report(report); };
+  if (options_.offer.memory_port) {
+    relay_.open("memory", "127.0.0.1", static_cast<std::uint16_t>(*options_.offer.memory_port));
+  }
 }
 
 // Whether the message waits: the order to start the first workers does until the fork server has
@@ -239,8 +272,12 @@ bool Agent::hold(const rendezvous::DaemonMessage& message) {
   const bool is_new_fill = fills && !awaits_fill_;  // Also behind a Prepare that is held.
   if (memory_ && assign) {
     const rendezvous::Seat& seat = assign->seat;
-    memory_order_ = {view_.node(), seat.copy_to, fills ? seat.fill : std::nullopt};
-    if (!fills || is_new_fill) memory_->send(memory_order_);
+    memory_order_ = {.node = view_.node(),
+                     .host = options_.offer.host,
+                     .address = options_.offer.address,
+                     .copy_to = seat.copy_to,
+                     .fill = fills ? seat.fill : std::nullopt};
+    if (!fills || is_new_fill) send_memory_order();
   }
   awaits_fill_ = fills;
   if (!fills && !(is_first && awaits_imports_)) return false;
@@ -283,19 +320,32 @@ void Agent::release_now() {
   const auto order = std::exchange(held_, std::nullopt);
   if (!order) return;
   // The workers start: a fill that still goes on ends.
-  if (memory_ && std::holds_alternative<rendezvous::Assign>(*order)) memory_->send(memory_order_);
+  if (memory_ && std::holds_alternative<rendezvous::Assign>(*order)) send_memory_order();
   waiting_.done();
   dispatch(Received{*order});
 }
 
 void Agent::take_report(const memory::Report& report) {
   using Kind = memory::Report::Kind;
-  if (report.kind == Kind::kStarted && !memory_order_.node.empty()) memory_->send(memory_order_);
+  if (report.kind == Kind::kStarted && !memory_order_.node.empty()) send_memory_order();
   if (report.kind == Kind::kUsed || report.kind == Kind::kCopied) memory_used_ = report.used;
   if (report.kind == Kind::kChanged && !memory_changed_) memory_changed_ = Clock::now();
-  if (report.kind == Kind::kCopied) memory_copied_ = true, memory_changed_.reset();
+  if (report.kind == Kind::kCopied) {
+    memory_copied_ = true;
+    memory_relayed_ = report.relayed;
+    memory_changed_.reset();
+  }
   if (report.kind == Kind::kFilled || report.kind == Kind::kNotFilled) filled();
   if (report.kind == Kind::kFilling && held_ && awaits_fill_) limit_fill();
+}
+
+void Agent::send_memory_order() {
+  if (const auto daemon = link_->daemon()) {
+    memory_order_.daemon_host = daemon->host;
+    memory_order_.daemon_port = daemon->port;
+    memory_order_.one_port = options_.one_port;
+  }
+  memory_->send(memory_order_);
 }
 
 std::optional<rendezvous::MemoryUse> Agent::memory_use() const {
@@ -304,6 +354,7 @@ std::optional<rendezvous::MemoryUse> Agent::memory_use() const {
   const TimePoint now = Clock::now();
   if (memory_copied_) {
     use.behind = std::chrono::duration_cast<Milliseconds>(now - memory_changed_.value_or(now));
+    use.relayed = memory_relayed_;
   }
   return use;
 }
@@ -400,6 +451,7 @@ Result<void> Agent::open_store() {
   const auto own = boost::asio::ip::make_address(listens, not_numeric);
   rendezvous::StoreServerOptions store_options;
   if (!not_numeric) store_options.address = listens;
+  store_address_ = not_numeric ? "127.0.0.1" : listens;
   if (!not_numeric && !reaches_itself(own) && !std::exchange(warned_of_loopback_, true)) {
     log::warning(listens + " cannot be reached from " + options_.offer.host +
                  " itself, and ranks that communicate will wait in vain: is the loopback interface "
@@ -427,11 +479,25 @@ void Agent::take_seat(const rendezvous::Seat& seat) {
   lost_steps_ = seat.lost_steps;
   log::debug(seat_text(*seat_));
   store_used_ = true;
-  if (seat_->group_rank != 0) return store_.reset();
+  if (seat_->group_rank != 0) {
+    reach_store();
+    return store_.reset();
+  }
   DDPRUN_ASSERT(store_);
+  relay_.open("store", store_address_, store_->port());
   if (const auto admitted = store_->admit(seat_->members); !admitted) {
     log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
   }
+}
+
+// With --one-port the store of a node that does not host the endpoint is reached by a port here.
+void Agent::reach_store() {
+  store_forward_ = 0;
+  const rendezvous::Seat& seat = *seat_;
+  if (!options_.one_port || seat.store_at_endpoint || seat.master_node.empty()) return;
+  const auto port = relay_.forward(seat.master_node, static_cast<std::uint16_t>(seat.master_port));
+  if (!port) return log::warning("no way to the workers' store: " + to_string(port.error()));
+  store_forward_ = *port;
 }
 
 void Agent::act(const CleanUp&) {

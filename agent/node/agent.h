@@ -37,7 +37,9 @@
 #include "agent/window/node_window.h"
 #include "agent/workers/import_notes.h"
 #include "agent/workers/posix_process_host.h"
+#include "common/relay_place.h"
 #include "common/system/signals.h"
+#include "rendezvous/relay/relay_thread.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::agent {
@@ -104,6 +106,7 @@ struct AgentOptions {
   std::string preload;  // Modules of the fork server, see ForkServer; empty: there is none.
   MemoryPlace memory;
   StdinChoice stdin_for;
+  bool one_port = false;        // No worker connects to another node but through the daemon.
   bool reports_for_run = true;  // Prints what concerns all nodes: waiting and the verdict.
   bool status_line = false;     // On a terminal, while the workers run.
   std::string typed;            // What started the run, for the daemon's history; empty: unknown.
@@ -146,8 +149,12 @@ class Agent {
   void beat();
   void beat_every(Milliseconds interval);
   void send_heartbeat(bool with_counts, bool last = false);
+  void open_relay();
+  void use_relay();
+  void relay(const rendezvous::Relay& order);
   Result<void> open_store();
   void take_seat(const rendezvous::Seat& seat);
+  void reach_store();
   Result<void> hold_signals();
   void await_signals();
   void take(const SentSignal& sent);
@@ -161,6 +168,7 @@ class Agent {
   void release();
   void release_now();
   void take_report(const memory::Report& report);
+  void send_memory_order();
   std::optional<rendezvous::MemoryUse> memory_use() const;
 
   // agent_workers.cc: the places of workers, and how one is started.
@@ -250,9 +258,13 @@ class Agent {
   Output output_;
   WorkerLinks links_;
   std::unique_ptr<DaemonLink> link_;
+  rendezvous::RelayThread relay_;
+  RelayPlace relay_place_;           // For the workers.
+  std::uint16_t store_forward_ = 0;  // Where they reach the round's store; 0: where it is.
   WaitingLine waiting_;
   bool shows_stopping_ = false;  // It shows which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;
+  std::string store_address_;  // At which this machine reaches it.
   bool warned_of_loopback_ = false;
   bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
   std::optional<rendezvous::Seat> seat_;
@@ -326,6 +338,7 @@ class Agent {
   bool awaits_fill_ = false;
   boost::asio::steady_timer memory_timer_;
   std::uint64_t memory_used_ = 0;
+  bool memory_relayed_ = false;              // Through the daemon.
   bool memory_copied_ = false;               // There is a copy ...
   std::optional<TimePoint> memory_changed_;  // ... which lacks what has changed since then.
   ParentWatch launcher_;

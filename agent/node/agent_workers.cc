@@ -152,6 +152,9 @@ WorkerContext Agent::worker_context(int local_rank) const {
   if (const MemoryPlace& memory = options_.memory; !memory.base.empty()) {
     context.extra = memory_variables(memory.base, memory.bytes);
   }
+  if (relay_place_.port != 0) {
+    context.extra.push_back(std::string(kRelayVariable) + "=" + to_text(relay_place_));
+  }
   return context;
 }
 
@@ -207,6 +210,12 @@ WorkerSpec Agent::worker_spec(int local_rank, bool has_link) {
 void Agent::place_store(const rendezvous::Seat& seat, RankFacts& facts) const {
   facts.master_addr = seat.master_address;
   facts.master_port = seat.master_port;
+  if (store_forward_ != 0) {
+    facts.meeting_place = seat.master_address + " " + std::to_string(seat.master_port);
+    facts.master_addr = "127.0.0.1";
+    facts.master_port = store_forward_;
+    return;
+  }
   // A router need not lead back to where a connection comes from.
   if (seat.group_rank == 0 && options_.store_listen_host && store_ && !seat.store_at_endpoint) {
     facts.meeting_place = seat.master_address + " " + std::to_string(seat.master_port);

@@ -133,6 +133,8 @@ class RemoteLink : public DaemonLink {
 
   std::string local_address() const override { return link_ ? link_->local_address() : ""; }
 
+  std::optional<DaemonAddress> daemon() const override { return addresses_[which_]; }
+
  private:
   void connect() {
     rendezvous::ConnectOptions to;
@@ -169,7 +171,7 @@ class RemoteLink : public DaemonLink {
             },
     });
     link_->send(encode(rendezvous::Hello{rendezvous::kProtocolVersion, options_.run_id,
-                                         options_.node, release()}));
+                                         options_.node, release(), /*relays=*/true}));
     watch_silence();
     // The handshake has proved that it is the daemon: messages can follow the hello at once.
     // Without TLS anything that listens takes our connection, and only its answer proves it.

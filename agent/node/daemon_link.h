@@ -17,6 +17,11 @@
 
 namespace ddprun::agent {
 
+struct DaemonAddress {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
 class DaemonLink {
  public:
   // Called from the loop.
@@ -38,13 +43,10 @@ class DaemonLink {
   // Flushes, closes, and then calls `done`, within two seconds.
   virtual void close(std::function<void()> done) = 0;
   virtual std::string local_address() const = 0;  // Of our end, numeric; empty if not connected.
+  // Of the daemon that we are connected to, or try; nothing: there is none elsewhere.
+  virtual std::optional<DaemonAddress> daemon() const { return std::nullopt; }
   // Where the run stands, with its ranks; nothing: only the daemon knows.
   virtual std::optional<rendezvous::DaemonStatus> watched() const { return std::nullopt; }
-};
-
-struct DaemonAddress {
-  std::string host;
-  std::uint16_t port = 0;
 };
 
 struct RemoteLinkOptions {

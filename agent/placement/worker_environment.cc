@@ -5,6 +5,7 @@
 #include <map>
 
 #include "agent/placement/gpu_list.h"
+#include "common/relay_place.h"
 #include "common/worker_link.h"
 
 namespace ddprun::agent {
@@ -100,6 +101,7 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
   variables.erase("DDPRUN_STDIN");
   variables.erase("DDPRUN_WORKER");  // See process_host.h.
   variables.erase(worker_link::kVariable);
+  variables.erase(kRelayVariable);
   put_ranks(variables, facts, context);
   put_elastic(variables, facts, context);
   put_ras(variables, facts);

@@ -133,6 +133,7 @@ class Supervisor {
 
   void receive(const rendezvous::Waiting&) {}  // The shell shows it.
   void receive(const rendezvous::Account&) {}  // The shell keeps it.
+  void receive(const rendezvous::Relay&) {}    // The shell obeys it.
   void receive(const rendezvous::Assign& assign);
   void receive(const rendezvous::StopRound& stop);
   void receive(const rendezvous::EndRun& end);

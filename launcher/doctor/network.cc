@@ -395,6 +395,48 @@ Rows compare_endpoint(const Nodes& nodes, const Need&) {
   return {row};
 }
 
+// Whether the node was seen to reach the other one.
+bool reaches(const Nodes& nodes, const std::string& from, const std::string& to) {
+  for (const NodeFacts& node : nodes) {
+    if (node.host != from) continue;
+    for (const Facts& peer : node.facts.list(fact::kPeers)) {
+      if (peer.text(fact::kPeer) == to && peer.text(fact::kPeerError).empty()) return true;
+    }
+  }
+  return false;
+}
+
+// The address at which the endpoint sees the node, if the node has no such address.
+std::string translated_address(const Facts& facts) {
+  const std::string seen = facts.text(fact::kMeetAddress);
+  const auto interfaces = facts.list(fact::kInterfaces);
+  if (seen.empty() || interfaces.empty()) return "";
+  const bool is_own = std::any_of(interfaces.begin(), interfaces.end(), [&](const Facts& one) {
+    return one.text(fact::kAddress) == seen;
+  });
+  return is_own || is_loopback_only(seen) ? "" : seen;
+}
+
+constexpr const char* kThroughEndpoint = "--one-port";
+
+Rows compare_translation(const Nodes& nodes, const Need&) {
+  std::vector<Cell> cells;
+  std::string sentence;
+  for (const NodeFacts& node : nodes) {
+    const std::string seen = translated_address(node.facts);
+    cells.push_back({seen, seen.empty() ? Status::kOk : Status::kWarn});
+    if (!seen.empty() && sentence.empty()) {
+      sentence = "the endpoint sees " + node.host + " as " + seen +
+                 ", a router's address (NAT): others reach it only if the router leads there";
+    }
+  }
+  if (sentence.empty()) return {};
+  Row row = row_of("translated to", std::move(cells));
+  row.finding.note = sentence;
+  row.finding.cure = kThroughEndpoint;
+  return {row};
+}
+
 Rows compare_reach(const Nodes& nodes, const Need&) {
   std::vector<Cell> cells;
   std::string sentence, cure;
@@ -411,6 +453,10 @@ Rows compare_reach(const Nodes& nodes, const Need&) {
       if (sentence.empty()) {
         sentence = node.host + " to " + name + ": " + error;
         cure = "nc -vz " + name + " PORT";
+        if (!reaches(nodes, name, node.host)) continue;
+        sentence += "; " + name + " reaches " + node.host + ", so a firewall or a router lets " +
+                    "nothing in to " + name;
+        cure = kThroughEndpoint;
       }
     }
     if (cell.value.empty() && node.error.empty()) cell.value = "all " + std::to_string(reached);
@@ -476,6 +522,7 @@ Rows compare_loss(const Nodes& nodes, const Need&) {
 Subject links_subject() {
   return {.group = Group::kNetwork,
           .comparisons = {{Section::kLinks, compare_endpoint},
+                          {Section::kLinks, compare_translation},
                           {Section::kLinks, compare_reach},
                           {Section::kLinks, compare_rates},
                           {Section::kLinks, compare_loss}}};

@@ -165,6 +165,10 @@ const OptionTable<Draft>& ddprun_table() {
             "A-B",
             "ports of all else that ddprun opens on this node [any]",
             {.variable = kPortRangeVariable}},
+           {"one-port",
+            &Options::one_port,
+            "nodes reach only the endpoint's port: all else goes through it",
+            {.excludes = "standalone"}},
        }},
       {"When something fails",
        {

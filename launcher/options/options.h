@@ -170,7 +170,8 @@ struct Options {
   std::optional<std::uint16_t> master_port;
   std::optional<std::string> local_addr;
   std::optional<std::string> advertise_addr;  // Of a router in front of this node.
-  PortRange port_range;  // For all that ddprun and the SDK open on this node, but the daemon.
+  PortRange port_range;   // For all that ddprun and the SDK open on this node, but the daemon.
+  bool one_port = false;  // Nodes connect to each other through the endpoint only.
   DaemonPages pages;
   std::optional<std::string> token_file;
 

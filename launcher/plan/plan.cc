@@ -230,7 +230,7 @@ std::optional<Failure> place_among_others(const Options& options, const MachineF
 void place_store(const Options& options, const MachineFacts& facts, RendezvousPlan& plan) {
   const bool several = !plan.other_endpoints.empty() || !plan.derived_ports.empty();
   if (several || plan.token == Token::kNone) return;
-  plan.store_at_endpoint = is_static_habit(options);
+  plan.store_at_endpoint = is_static_habit(options) || options.one_port;
   const std::string& host = plan.endpoint.host;
   const bool reaches_it = plan.mode == Mode::kJoin || names_this_machine(host, facts);
   const std::string& own = options.advertise_addr ? plan.local_host : plan.node_address;
@@ -279,6 +279,9 @@ Result<RendezvousPlan> make_plan(const Options& options, const MachineFacts& fac
     return *failure;
   }
   if (const auto failure = choose_token(options, facts, plan)) return *failure;
+  if (options.one_port && plan.token == Token::kNone && plan.mode != Mode::kStandalone) {
+    return usage("--one-port needs the run's token: leave out auth=none of --rdzv-conf");
+  }
   place_store(options, facts, plan);
   DDPRUN_ASSERT(plan.mode == Mode::kStandalone || plan.endpoint.port);
   return plan;

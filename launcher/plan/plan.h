@@ -74,7 +74,8 @@ struct RendezvousPlan {
   // If that address is a router's: where the workers' store listens; empty: at all addresses.
   std::optional<std::string> store_listen_host;
   std::optional<std::uint16_t> store_port;  // The MASTER_PORT that the user chose; absent: any.
-  bool store_at_endpoint = false;  // As of a static command line: MASTER_PORT is the endpoint's.
+  // Of a static command line, or with --one-port: MASTER_PORT is the endpoint's.
+  bool store_at_endpoint = false;
   // MASTER_ADDR of this node's workers, if the node that hosts has a static command line.
   std::string store_address;
   std::optional<std::string> run_id;  // Absent: make one, no other node needs it.

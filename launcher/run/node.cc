@@ -232,6 +232,7 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
     if (node.memory.port > 0) node.offer.memory_port = node.memory.port;
   }
   node.files = agent_files(context, index);
+  node.one_port = options.one_port;
   node.reports_for_run = index == 0;
   node.status_line = options.verbosity != Verbosity::kQuiet;
   if (!context.watch_folder.empty()) node.typed = command_text(options);

@@ -439,14 +439,15 @@ class Screen {
     return processors > 0 ? std::to_string(std::lround(100 * processors)) + " %" : none();
   }
   std::string memory(std::uint64_t bytes) const { return bytes == 0 ? none() : memory_text(bytes); }
-  // ", keeps 1.2 GB of 4 GB, copied" or ", copy 12 s behind": of the memory folder.
+  // ", keeps 1.2 GB of 4 GB, copied" or ", copy 12 s behind, relayed": of the memory folder.
   std::string folder_text(const rendezvous::MemoryUse& use) const {
     constexpr auto kBehindMin = Milliseconds(1'000);
     const bool is_behind = use.behind && *use.behind >= kBehindMin;
     const std::string copied = is_behind    ? ", copy " + took_text(*use.behind) + " behind"
                                : use.behind ? ", copied"
                                             : "";
-    return ", keeps " + memory_text(use.used) + " of " + memory_text(use.size) + copied;
+    return ", keeps " + memory_text(use.used) + " of " + memory_text(use.size) + copied +
+           (use.relayed ? ", relayed" : "");
   }
   std::string none() const { return style_.pick("–", "-"); }
   std::string steps(std::uint64_t count) const {

@@ -40,8 +40,12 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
     refuse_unreadable(Peer(peer->second), link, message.error());
   } else if (!message) {
     const Result<Command> command = decode_command(body);
+    const Result<RelayRequest> relay = decode_relay_request(body);
     if (command) {
       answer(link, *command);
+    } else if (relay) {
+      const auto* wanted = std::get_if<Dial>(&*relay);
+      wanted ? dial(link, *wanted) : meet(link, std::get<Meet>(*relay));
     } else {
       counters_.refused.add(Refusal::kBadMessage);
       actions_.push_back(Hangup{link, to_string(message.error())});
@@ -84,7 +88,8 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
     actions_.push_back(Hangup{old->second, "the agent connected again"});
     old->second = link;
   }
-  peers_[link] = Peer{hello.run_id, hello.node, hello.release.substr(0, kNameBytesMax)};
+  peers_[link] =
+      Peer{hello.run_id, hello.node, hello.release.substr(0, kNameBytesMax), hello.relays};
   note_busy(hello.run_id);
   const auto run = runs_.find(hello.run_id);
   if (run != runs_.end() && run->second.misses(hello.node)) {
@@ -150,6 +155,7 @@ void Coordinator::lose(const std::string& run_id, const NodeId& node, const std:
 std::vector<LinkAction> Coordinator::on_closed(LinkId link, TimePoint now, bool unseen) {
   enter(now);
   if (awake_since_ != TimePoint::min() && now - awake_since_ < kWakeTime) unseen = true;
+  relays_.forget(link);
   const auto it = peers_.find(link);
   if (it != peers_.end()) {
     const Peer peer = it->second;
@@ -238,6 +244,9 @@ std::vector<LinkAction> Coordinator::on_tick(TimePoint now) {
     schedule(run_id, run);
   }
   forget_idle();
+  for (const Relays::Waiting& late : relays_.expire(now)) {
+    deny_relay(late.dialer, "node " + late.node + " has not answered");
+  }
   return std::exchange(actions_, {});
 }
 
@@ -318,9 +327,48 @@ void Coordinator::refuse(LinkId link, Refusal refusal, const std::string& reason
 }
 
 std::optional<TimePoint> Coordinator::deadline() const {
-  const auto forget = forget_at();
-  if (due_.empty()) return forget;
-  return std::min(due_.begin()->first, forget.value_or(TimePoint::max()));
+  TimePoint next = forget_at().value_or(TimePoint::max());
+  if (!due_.empty()) next = std::min(next, due_.begin()->first);
+  next = std::min(next, relays_.deadline().value_or(TimePoint::max()));
+  return next == TimePoint::max() ? std::nullopt : std::optional(next);
+}
+
+// Streams between nodes that cannot reach each other (rendezvous/protocol/wire_relay.h). Nothing of
+// them is recorded: they end with the daemon.
+
+void Coordinator::dial(LinkId link, const Dial& dial) {
+  if (relays_.contains(link)) return actions_.push_back(Hangup{link, "it has dialled twice"});
+  if (dial.version != kProtocolVersion) {
+    return deny_relay(link, "the daemon speaks another version of the protocol");
+  }
+  const auto links = links_.find(dial.run_id);
+  const bool is_here = links != links_.end() && links->second.contains(dial.node);
+  if (!is_here) return deny_relay(link, "the daemon has no link with node " + dial.node);
+  const LinkId agent = links->second.at(dial.node);
+  if (!peers_.at(agent).relays) {
+    return deny_relay(link, "node " + dial.node + " has an older ddprun, which cannot be dialled");
+  }
+  const auto stream = relays_.begin(link, dial.run_id, dial.node, now_);
+  if (!stream) return deny_relay(link, stream.error().context);
+  actions_.push_back(Send{agent, encode(DaemonMessage(Relay{*stream, dial.port}))});
+}
+
+void Coordinator::meet(LinkId link, const Meet& meet) {
+  const auto waiting = relays_.take(meet.stream, meet.run_id, meet.node);
+  if (!waiting) return deny_relay(link, "the other end of this stream is not here any more");
+  if (!meet.error.empty()) {
+    deny_relay(waiting->dialer, meet.error);
+    return actions_.push_back(Hangup{link, ""});
+  }
+  for (const LinkId end : {waiting->dialer, link}) {
+    actions_.push_back(Send{end, encode(Joined{})});
+  }
+  actions_.push_back(Bridge{waiting->dialer, link, relays_.slot_of(meet.run_id)});
+}
+
+void Coordinator::deny_relay(LinkId link, const std::string& why) {
+  actions_.push_back(Send{link, encode(Joined{why})});
+  actions_.push_back(Hangup{link, ""});
 }
 
 std::string Coordinator::take_records() { return std::exchange(records_, {}); }
@@ -633,6 +681,7 @@ void Coordinator::check_invariants() const {
   for (const auto& [run_id, totals] : sync_) DDPRUN_ASSERT(runs_.contains(run_id));
   for (const auto& [run_id, ledger] : ledgers_) DDPRUN_ASSERT(runs_.contains(run_id));
   for (const auto& [run_id, run] : runs_) run.check_invariants();
+  relays_.check_invariants();
 }
 
 std::optional<TimePoint> Coordinator::forget_at() const {

@@ -6,7 +6,9 @@
 // A link:                hello                        closed, hung up, or the node's next hello
 //          ──▶ stranger ───────▶ peer: belongs to a node ──────────────────────────────────▶ gone
 //                 │ a Command, or anything else                                               ▲
-//                 └────────── the answer, or why not; hung up ────────────────────────────────┘
+//                 ├────────── the answer, or why not; hung up ────────────────────────────────┤
+//                 │ a Dial, or the Meet of the node that it names                             │
+//                 └────────── joined: carries the bytes of the other link ────────────────────┘
 //
 // A run:   the first message of a node     all links are closed for kRemembered
 //          ──▶ blank ──▶ goes on ──▶ ended ─────────────────────────────────▶ forgotten
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -26,15 +29,15 @@
 
 #include "rendezvous/coordinator/counters.h"
 #include "rendezvous/coordinator/past_runs.h"
+#include "rendezvous/coordinator/relays.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/ledger/account.h"
 #include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/protocol/wire_relay.h"
 #include "rendezvous/run/run.h"
 #include "rendezvous/run/run_event.h"
 
 namespace ddprun::rendezvous {
-
-using LinkId = std::uint64_t;  // One connection. Never used again.
 
 struct Replay;  // rendezvous/journal/journal.h
 
@@ -46,7 +49,14 @@ struct Hangup {
   LinkId link;
   std::string reason;
 };  // After what was sent before. Without a reason it is the ordinary end of a link.
-using LinkAction = std::variant<Send, Hangup>;
+// The two links, after what was sent before, carry each other's bytes from now on. Neither closes
+// for the Coordinator. `slot` is let go when the stream ends.
+struct Bridge {
+  LinkId dialer;
+  LinkId agent;
+  std::shared_ptr<void> slot;
+};
+using LinkAction = std::variant<Send, Hangup, Bridge>;
 
 class Coordinator {
  public:
@@ -105,6 +115,7 @@ class Coordinator {
   };
   static constexpr std::size_t kHappeningsMax = 200;
   const std::deque<Happening>& happenings() const { return happenings_; }
+  const Relays& relays() const { return relays_; }
   // What happened since the last call, for the log.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
@@ -124,6 +135,7 @@ class Coordinator {
     std::string run_id;
     NodeId node;
     std::string release;  // As in Hello.
+    bool relays = false;  // The same.
   };
 
   using Peers = std::unordered_map<LinkId, Peer>;
@@ -150,6 +162,9 @@ class Coordinator {
   std::optional<TimePoint> forget_at() const;
   void refuse(LinkId link, Refusal refusal, const std::string& reason);
   void answer(LinkId link, const Command& command);
+  void dial(LinkId link, const Dial& dial);
+  void meet(LinkId link, const Meet& meet);
+  void deny_relay(LinkId link, const std::string& why);
   Result<std::string> obey(const Command& command);
   void take_times(const Peer& peer, const Heartbeat& beat);
   void note_event(const std::string& run_id, const Run& run, const RunEvent& event);
@@ -175,6 +190,7 @@ class Coordinator {
   std::set<std::pair<TimePoint, std::string>> due_;  // When which run wants a Tick.
   std::unordered_map<std::string, TimePoint> due_of_;
   std::set<std::string> waiting_;  // Runs that lack nodes for their first round.
+  Relays relays_;
   std::vector<LinkAction> actions_;
   std::string records_;
   Counters counters_;

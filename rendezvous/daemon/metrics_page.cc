@@ -326,6 +326,10 @@ void write_connections(Writer& out, const Measurement& measured) {
   out.gauge("ddprun_handshakes", "Unfinished handshakes.", number(measured.handshakes));
   out.gauge("ddprun_http_connections", "Connections to this page's port.",
             number(measured.http_connections));
+  out.gauge("ddprun_relayed_streams", "Streams between nodes through this daemon.",
+            number(measured.relayed_streams));
+  out.counter("ddprun_relayed_bytes_total", "Bytes that such streams have carried.",
+              number(measured.relayed_bytes));
   auto refused = out.counters("ddprun_connections_refused_total", "Refused connections.");
   for (std::size_t i = 0; i < kRefusals; ++i) {
     const auto reason = static_cast<Refusal>(i);

@@ -106,6 +106,8 @@ struct Measurement {
   std::size_t connections = 0;
   std::size_t handshakes = 0;
   std::size_t http_connections = 0;
+  std::size_t relayed_streams = 0;
+  std::uint64_t relayed_bytes = 0;
   bool has_journal = false;
   LagCounts lag;
   ProcessFacts process;

@@ -184,12 +184,27 @@ void Server::end() {
 }
 
 void Server::carry_out(LinkAction& action) {
+  if (const auto* bridge = std::get_if<Bridge>(&action)) return join(*bridge);
   auto* send = std::get_if<Send>(&action);
   if (!send) return hang_up(std::get<Hangup>(action));
   const auto it = links_.find(send->link);
   if (it == links_.end()) return;
   if (log::debugs()) log::debug("to " + std::to_string(send->link) + " " + send->body);
   it->second.link->send(send->body);
+}
+
+// The relay's thread takes both connections: from here on they cost this loop nothing.
+void Server::join(const Bridge& bridge) {
+  const auto dialer = links_.find(bridge.dialer), agent = links_.find(bridge.agent);
+  const bool both = dialer != links_.end() && agent != links_.end() &&
+                    dialer->second.link->is_open() && agent->second.link->is_open();
+  if (!both) {
+    hang_up({bridge.dialer, "the other end of its stream has closed"});
+    return hang_up({bridge.agent, "the other end of its stream has closed"});
+  }
+  relay_.join(dialer->second.link->release(), agent->second.link->release(), bridge.slot);
+  links_.erase(bridge.dialer);
+  links_.erase(bridge.agent);
 }
 
 void Server::hang_up(const Hangup& hangup) {

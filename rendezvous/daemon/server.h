@@ -18,6 +18,7 @@
 #include "rendezvous/journal/run_history.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/turnstile.h"
+#include "rendezvous/relay/relay_thread.h"
 #include "rendezvous/store/hand_over.h"
 #include "rendezvous/store/store_server.h"
 
@@ -67,6 +68,7 @@ class Server {
 
   const Coordinator& coordinator() const { return gate_.coordinator(); }
   const Listener& listener() const { return *listener_; }
+  const RelayThread& relay() const { return relay_; }
   const RefusalCounts& refused() const { return refused_; }  // For hellos and frames.
   bool has_journal() const { return log_ != nullptr; }
   bool ending() const { return ending_ != Ending::kNo; }
@@ -111,6 +113,7 @@ class Server {
   void carry_out(Gate::Work work);
   void carry_out(LinkAction& action);
   void hang_up(const Hangup& hangup);
+  void join(const Bridge& bridge);
   void log_news();
   void watch_own_time();
   void wait_until(TimePoint when);
@@ -125,6 +128,7 @@ class Server {
   std::function<void()> on_over_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<StoreHandOver> store_;
+  RelayThread relay_;
   boost::asio::steady_timer timer_;
   std::unique_ptr<RecordLog> log_;
   Gate gate_;

@@ -130,6 +130,8 @@ std::string Operations::metrics() const {
   measured.connections = server_.listener().link_count();
   measured.handshakes = server_.listener().handshake_count();
   measured.http_connections = http_->connection_count();
+  measured.relayed_streams = server_.coordinator().relays().joined();
+  measured.relayed_bytes = server_.relay().bytes();
   measured.has_journal = server_.has_journal();
   measured.lag = probe_.counts();
   measured.process = read_process_facts();

@@ -71,6 +71,16 @@ void Link::close() {
   post(&Link::read);
 }
 
+Released Link::release() {
+  DDPRUN_ASSERT(state_ == State::kOpen);
+  state_ = State::kClosed;
+  close_timer_.cancel();
+  boost::system::error_code ignored;
+  UniqueFd fd(connection_.socket.release(ignored));
+  return {std::move(fd), std::move(connection_.channel), frames_.take_rest(), out_.substr(sent_),
+          std::move(slot_)};
+}
+
 std::optional<PeerKernel> Link::peer_kernel() {
   if (state_ == State::kClosed) return std::nullopt;
   return rendezvous::peer_kernel(connection_.socket.native_handle());

@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "common/frames.h"
+#include "common/system/descriptors.h"
 #include "common/time.h"
 #include "rendezvous/net/channel.h"
 #include "rendezvous/net/peer_kernel.h"
@@ -25,6 +26,15 @@ struct LinkOptions {
   Milliseconds close_timeout{2000};  // How long close() tries to get rid of what is queued.
   Milliseconds user_timeout{
       20'000};  // How long sent bytes may stay unacknowledged; 0: the kernel's choice.
+};
+
+// A connection that is no Link any more, and of no loop: what follows on it is no frames.
+struct Released {
+  UniqueFd fd;
+  std::unique_ptr<Channel> channel;  // Over `fd`.
+  std::string unread{};              // Has been read from it, behind the last frame.
+  std::string unsent{};              // Is to be written to it before anything else.
+  std::shared_ptr<void> slot{};      // As of Link::make().
 };
 
 class Link : public std::enable_shared_from_this<Link> {
@@ -53,6 +63,11 @@ class Link : public std::enable_shared_from_this<Link> {
   // it.
   void close();
 
+  // Of an open link, also from inside on_message: gives the connection away. No handler is called
+  // any more, and the link is of no further use.
+  Released release();
+  bool is_open() const { return state_ == State::kOpen; }
+
   std::optional<PeerKernel> peer_kernel();
 
   const std::string& peer_address() const { return peer_address_; }    // Numeric, without port.
@@ -63,7 +78,7 @@ class Link : public std::enable_shared_from_this<Link> {
     kOpen,
     kClosing,  // By close(): flushing, then waiting for the peer's end of stream.
     kFailing,  // finish() is on its way.
-    kClosed,
+    kClosed,   // Or released.
   };
 
   Link(Connected connection, LinkOptions options, std::shared_ptr<void> slot);

@@ -100,6 +100,8 @@ Result<UniqueFd> listen_at(const std::string& address, std::uint16_t port) {
 
 }  // namespace
 
+Result<UniqueFd> listen_on_loopback() { return listen_at("127.0.0.1", 0); }
+
 // Port 0 stands for one of the ports of DDPRUN_PORT_RANGE, if it is set.
 Result<UniqueFd> listen_socket(const std::string& address, std::uint16_t port) {
   const std::string range = environment_variable(kPortRangeVariable);

@@ -29,6 +29,8 @@ namespace ddprun::rendezvous {
 // if IPv6 exists. Port 0 lets the kernel choose. If the port is taken, the Failure names the
 // process that has it.
 Result<UniqueFd> listen_socket(const std::string& address, std::uint16_t port);
+// At any port of loopback: no firewall stands there, so that DDPRUN_PORT_RANGE does not count.
+Result<UniqueFd> listen_on_loopback();
 
 struct AcceptedSocket {
   UniqueFd fd;

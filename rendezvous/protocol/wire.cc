@@ -22,7 +22,7 @@ namespace ddprun::rendezvous {
 
 void fields(auto& a, archive::Is<Hello> auto& m) {
   a("version", m.version), a("run_id", m.run_id), a("node", m.node);
-  a.added("release", m.release);
+  a.added("release", m.release), a.added("relays", m.relays);
 }
 void fields(auto& a, archive::Is<Join> auto& m) {
   a("offer", m.offer), a("after_round", m.after_round);
@@ -44,6 +44,7 @@ void fields(auto& a, archive::Is<PlaceTimes> auto& m) {
 }
 void fields(auto& a, archive::Is<MemoryUse> auto& m) {
   a("used", m.used), a("size", m.size), a("behind_ms", m.behind);
+  a.sparse("relayed", m.relayed);
 }
 void fields(auto& a, archive::Is<NodeTimes> auto& m) {
   a("places", m.places), a("memory", m.memory);
@@ -99,6 +100,7 @@ void fields(auto& a, archive::Is<Respawn> auto& m) {
 }
 void fields(auto& a, archive::Is<Prepare> auto& m) { a("restart_count", m.restart_count); }
 void fields(auto& a, archive::Is<Account> auto& m) { a("piece", m.piece), a("more", m.more); }
+void fields(auto& a, archive::Is<Relay> auto& m) { a("stream", m.stream), a("port", m.port); }
 
 std::string encode(const AgentMessage& message) {
   return archive::write_variant<archive::JsonText>(message, "is");

@@ -101,6 +101,7 @@ struct Seat {
   int workers = 0;  // Of this node in this round; 0: as many as it offered.
   std::string master_address;
   int master_port = 0;
+  NodeId master_node{};            // Of group rank 0.
   bool store_at_endpoint = false;  // The store is reached at the endpoint's port, too.
   std::vector<std::string>
       members;  // Addresses of all nodes; for group rank 0 only, as its store admits them.
@@ -152,6 +153,7 @@ struct Hello {
   std::string run_id;
   NodeId node;
   std::string release{};  // Of its ddprun, as "0.1.0"; empty: from before this was sent.
+  bool relays = false;    // It understands Relay.
 };
 struct Join {
   static constexpr const char* kName = "join";
@@ -202,6 +204,7 @@ struct MemoryUse {
   std::uint64_t size = 0;  // As --memory-folder allows.
   // Since when its copy lacks something; 0: it lacks nothing; absent: there is no copy.
   std::optional<Milliseconds> behind{};
+  bool relayed = false;  // The copy goes through the daemon: the nodes do not reach each other.
   bool operator==(const MemoryUse&) const = default;
 };
 struct NodeTimes {
@@ -342,8 +345,15 @@ struct Account {
   std::string piece;
   bool more = false;  // Another follows.
 };
+// Another node, which cannot reach this one, wants a stream to one of its ports: the agent answers
+// with Meet on a link of its own (rendezvous/protocol/wire_relay.h).
+struct Relay {
+  static constexpr const char* kName = "relay";
+  std::uint64_t stream = 0;
+  int port = 0;
+};
 using DaemonMessage = std::variant<Waiting, Assign, StopRound, EndRun, Refuse, Dismiss, Alive,
-                                   Respawn, Prepare, Account>;
+                                   Respawn, Prepare, Account, Relay>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

@@ -95,7 +95,7 @@ void fields(auto& a, archive::Is<Seat> auto& m) {
   a("master_port", m.master_port), a("members", m.members);
   a.added("workers", m.workers), a.added("skip", m.skip), a.sparse("lost_work", m.lost_work);
   a.added("lost_steps", m.lost_steps);
-  a.added("store_at_endpoint", m.store_at_endpoint);
+  a.added("store_at_endpoint", m.store_at_endpoint), a.sparse("master_node", m.master_node);
   a("copy_to", m.copy_to), a("fill", m.fill);
 }
 void fields(auto& a, archive::Is<Verdict> auto& m) {

@@ -183,6 +183,7 @@ void Run::seal() {
     seats[i].skip = skip_;
     seats[i].lost_work = lost_work;
     seats[i].lost_steps = lost_steps;
+    seats[i].master_node = ordered.front()->first;
     set_phase(ordered[i], Phase::kSeated);
     member.group_rank_before = seats[i].group_rank;
     member.seat = seats[i];

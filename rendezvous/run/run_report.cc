@@ -414,6 +414,9 @@ std::string line(const Prepare&) { return "prepare"; }
 std::string line(const Account& a) {
   return "account, " + std::to_string(a.piece.size()) + " bytes";
 }
+std::string line(const Relay& r) {
+  return "relay stream " + std::to_string(r.stream) + " to port " + std::to_string(r.port);
+}
 std::string line(const Alive& a) {
   return "alive, beat in " + std::to_string(a.beat.count()) + " ms";
 }

@@ -56,6 +56,7 @@ struct MemoryStatus {
 };
 void fields(auto& a, archive::Is<MemoryStatus> auto& m) {
   a("used_bytes", m.use.used), a("size_bytes", m.use.size), a("behind_ms", m.use.behind);
+  a.sparse("relayed", m.use.relayed);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/protocol/wire.h"
 #include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/protocol/wire_relay.h"
+#include "rendezvous/relay/relay_entry.h"
 #include "rendezvous/run/run.h"
 #include "rendezvous/run/status.h"
 #include "worker_sdk/join/membership.h"
@@ -87,7 +89,7 @@ void snapshot(std::string_view bytes) {
 void fuzz_messages(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 10) {
+  switch (data[0] % 13) {
     case 0: return message(bytes, rendezvous::decode_agent_message);
     case 1: return message(bytes, rendezvous::decode_daemon_message);
     case 2: return journal(bytes);
@@ -101,6 +103,9 @@ void fuzz_messages(const std::uint8_t* data, std::size_t size) {
     case 7: return message(bytes, rendezvous::decode_status);
     case 8: return static_cast<void>(rendezvous::parse_target(bytes));
     case 9: return snapshot(bytes);
+    case 10: return message(bytes, rendezvous::decode_relay_request);
+    case 11: return message(bytes, rendezvous::decode_joined);
+    case 12: return static_cast<void>(rendezvous::parse_entry_request(bytes, "nonce"));
     default: {
       const auto table = worker_sdk::decode_table(bytes);
       DDPRUN_ASSERT(!table || worker_sdk::decode_table(worker_sdk::encode(*table)));

@@ -155,6 +155,7 @@ ONLY_OURS = {
     "DDPRUN_TERMINAL_COLUMNS": "ours",
     "DDPRUN_JOB": "ours",
     "DDPRUN_PROGRESS": "ours",
+    "DDPRUN_RELAY": "ours",
     "DDPRUN_STDIN": "ours",
     "DDPRUN_WORKER": "ours",
     "DDPRUN_WORKER_LINK": "ours",

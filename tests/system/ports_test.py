@@ -1,11 +1,14 @@
 """Two machines whose firewalls let through the endpoint and what DDPRUN_PORT_RANGE names, or one port alone, or only what
 is translated."""
 
+import glob
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import ddprun_case
 from ddprun_case import (PACKAGE, Network, STARTED_RANK, STORE_CLIENT, TwoMachinesCase, free_port, main, shell, skip_all,
@@ -218,6 +221,186 @@ with open(os.environ["D"] + "/gate") as gate:
         gate.open()
         for job in jobs:
             job.wait()
+
+
+class Relayed(Firewalled):
+    """Nodes that reach the endpoint's port and nothing else get the rest through it."""
+
+    # Writes a file into the memory folder, says what it found there, and waits.
+    KEEPER = """
+        cat "$DDPRUN_MEMORY"/rank-* 2>/dev/null | sed "s/^/found /"
+        echo "of $RANK" > "$DDPRUN_MEMORY/rank-$RANK"; echo "up $RANK"
+        while [ ! -e "$D/go" ]; do sleep 0.02; done
+    """
+
+    def setUp(self):
+        super().setUp()
+        self.close_all_but(str(ENDPOINT))
+        self.memory = os.path.join("/dev/shm", f"ddprun-relay-test-{os.getpid()}-{time.monotonic_ns()}")
+        os.mkdir(self.memory)
+        self.addCleanup(shutil.rmtree, self.memory, ignore_errors=True)
+
+    def keeper(self, machine, nnodes="2", folder="x"):
+        place = os.path.join(self.memory, folder)
+        os.makedirs(place, exist_ok=True)
+        return self.start("--nnodes", nnodes, "--rdzv-endpoint", f"{self.net.addresses[0]}:{ENDPOINT}", "--max-restarts", "3",
+                          "--rdzv-conf", f"is_host={int(machine == 0 and folder == 'a')},join_timeout=60",
+                          "--memory-folder", f"16M,at={place}", *shell(self.KEEPER), netns=self.net.names[machine], env=TOKEN)
+
+    def copies(self, folder):
+        found = {}
+        for path in glob.glob(f"{self.memory}/{folder}/ddprun-memory-*/node*/copies/*/rank-*"):
+            with open(path, encoding="ascii") as f:
+                found[os.path.basename(path)] = f.read()
+        return found
+
+    def test_memory_folders_are_copied_and_fetched_through_the_endpoint_s_port(self):
+        jobs = [self.keeper(0, folder="a"), self.keeper(1, folder="b")]
+
+        def text():
+            return "".join(job.text() for job in jobs) + str(self.copies("a")) + str(self.copies("b"))
+
+        wait_until(lambda: self.copies("a") == {"rank-1": "of 1\n"} and self.copies("b") == {"rank-0": "of 0\n"}, text)
+        for job in jobs:
+            self.assertRegex(job.err(), r"the memory folder is copied to \S+ through the rendezvous daemon: connecting to "
+                                        r"10\.77\.0\.\d:\d+: no answer within")
+        wait_until(lambda: all(node.get("memory", {}).get("relayed") for node in self.status(jobs[0])["runs"][0]["nodes"]), text)
+        os.kill(jobs[1].pid, signal.SIGKILL)
+        jobs[1].wait()
+        jobs[1] = self.keeper(1, folder="c")
+        wait_until(lambda: "up 1" in jobs[1].out(), text)
+        self.assertIn("found of 1", jobs[1].out(), text())
+        self.assertRegex(jobs[1].err(), r"was fetched from \S+ through the rendezvous daemon: 1 files")
+        open(self.path("go"), "w", encoding="ascii").close()
+        for job in jobs:
+            self.finish(job)
+
+    def status(self, job):
+        said = subprocess.run(["ip", "netns", "exec", self.net.names[0], os.path.join(ddprun_case.BIN, "ddprunctl"), "-e",
+                               f"{self.net.addresses[0]}:{ENDPOINT}", "top", "--json"], capture_output=True, text=True,
+                              env={**os.environ, **TOKEN}, timeout=30, check=False)
+        self.assertEqual(said.returncode, 0, said.stderr + job.text())
+        return json.loads(said.stdout)
+
+    def ranks(self, *argv, program=(STARTED_RANK[1],), env=None):
+        common = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", f"{self.net.addresses[0]}:{ENDPOINT}"]
+        return [self.start(*common, "--node-rank", rank, *argv, *program, netns=name, env={**TOKEN, **PACKAGE, **(env or {})})
+                for rank, name in enumerate(self.net.names)]
+
+    def finish_all(self, jobs, code=0):
+        for job in jobs:
+            self.finish(job, code)
+        return "".join(job.out() for job in jobs)
+
+    def test_ranks_compute_through_the_endpoint_s_port(self):
+        for backend in ("auto", "gloo"):
+            with self.subTest(backend=backend):
+                said = self.finish_all(self.ranks("--one-port", env={"DDPRUN_BACKEND": backend}))
+                self.assertEqual(said.count(": sum 6"), 4, said)
+
+    def test_ranks_that_cannot_reach_each_other_are_connected_without_a_flag(self):
+        """The workers' store is at the endpoint's port, as with a static command line."""
+        common = ["--nnodes", "2", "--nproc-per-node", "2", "--master-addr", self.net.addresses[0], "--master-port", ENDPOINT]
+        jobs = [self.start(*common, "--node-rank", rank, STARTED_RANK[1], netns=name, env={**TOKEN, **PACKAGE})
+                for rank, name in enumerate(self.net.names)]
+        said = self.finish_all(jobs)
+        self.assertEqual(said.count(": sum 6"), 4, said)
+
+    # The last rank dies once in the middle, and all begin anew.
+    TRAINS = """
+import array, os, signal
+import ddprun
+with ddprun.init(init_timeout=50) as group:
+    for step in range(20):
+        total = array.array("f", [group.rank] * 100000)
+        group.all_reduce(total)
+        assert total[-1] == 6, total[-1]
+        if step == 10 and group.rank == 3 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.write(1, b"trained\\n")
+"""
+
+    def test_a_run_through_one_port_survives_a_death(self):
+        script = self.path("trains.py")
+        with open(script, "w", encoding="ascii") as f:
+            f.write(self.TRAINS)
+        said = self.finish_all(self.ranks("--one-port", "--max-restarts", "1", program=(script,)))
+        self.assertEqual(said.count("trained"), 4, said)
+
+    def test_one_port_needs_a_token(self):
+        job = self.run_ddprun("--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-conf", "auth=none", "--one-port",
+                              "true", code=2)
+        self.assertIn("--one-port needs the run's token", job.err())
+
+
+class Natted(ddprun_case.DdprunCase):
+    """Two nodes behind routers of their own, with one address, and one that both reach at one port."""
+
+    def ip(self, *argv):
+        subprocess.run(["ip", *argv], check=True, timeout=20)
+
+    def setUp(self):
+        super().setUp()
+        stem = f"ddpn{os.getpid()}"
+        self.names = [stem + name for name in ("a", "b", "c")]
+        routers = [stem + name for name in ("rb", "rc")]
+        self.addCleanup(lambda: [subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, timeout=20, check=False)
+                                 for name in self.names + routers])
+        self.addCleanup(lambda: [job.end() for job in self.jobs])
+        for name in self.names + routers:
+            self.ip("netns", "add", name)
+            self.ip("-n", name, "link", "set", "lo", "up")
+        public = self.names[0]
+        self.ip("-n", public, "link", "add", "public", "type", "bridge")
+        self.ip("-n", public, "addr", "add", "10.99.0.1/24", "dev", "public")
+        self.ip("-n", public, "link", "set", "public", "up")
+        for i, (router, inner) in enumerate(zip(routers, self.names[1:])):
+            self.cable(public, f"port{i}", "", router, "out", f"10.99.0.{i + 2}/24")
+            self.ip("-n", public, "link", "set", f"port{i}", "master", "public")
+            self.cable(router, "in", "192.168.1.1/24", inner, "wire", "192.168.1.2/24")
+            self.ip("-n", inner, "route", "add", "default", "via", "192.168.1.1")
+            self.run_in(router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+            self.run_in(router, IPTABLES, "-w", "-t", "nat", "-A", "POSTROUTING", "-o", "out", "-j", "MASQUERADE")
+            self.run_in(router, IPTABLES, "-w", "-A", "FORWARD", "-i", "out", "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP")
+        self.run_in(self.names[0], IPTABLES, "-w", "-A", "INPUT", "-i", "public", "-p", "tcp", "!", "--dport", str(ENDPOINT), "-m", "conntrack",
+                    "--ctstate", "NEW", "-j", "DROP")
+
+    def cable(self, a, a_end, a_address, b, b_end, b_address):
+        self.ip("link", "add", a_end, "netns", a, "type", "veth", "peer", "name", b_end, "netns", b)
+        for name, end, address in ((a, a_end, a_address), (b, b_end, b_address)):
+            if address:
+                self.ip("-n", name, "addr", "add", address, "dev", end)
+            self.ip("-n", name, "link", "set", end, "up")
+
+    def run_in(self, name, *argv):
+        done = subprocess.run(["ip", "netns", "exec", name, *argv], capture_output=True, text=True, timeout=20, check=False)
+        if done.returncode != 0:
+            self.skipTest(f"{argv[0]}: {done.stderr.strip()}")
+
+    def test_three_nodes_meet_compute_and_copy_their_memory(self):
+        script = self.path("keeps.py")
+        with open(script, "w", encoding="ascii") as f:
+            f.write("""
+import array, glob, os, time
+import ddprun
+with ddprun.init(init_timeout=50) as group:
+    total = array.array("f", [group.rank])
+    group.all_reduce(total)
+    with open(os.environ["DDPRUN_MEMORY"] + f"/of-{group.rank}", "w") as f:
+        f.write("kept")
+    copies = array.array("f", [0])
+    while copies[0] < 3:
+        time.sleep(0.05)
+        copies[0] = len(glob.glob(os.environ["DDPRUN_MEMORY_COPIES"] + "/*/of-*"))
+        group.all_reduce(copies)
+    os.write(1, f"sum {total[0]:g}, {copies[0]:g} copies\\n".encode())
+""")
+        jobs = [self.start("--nnodes", "3", "--rdzv-endpoint", f"10.99.0.1:{ENDPOINT}", "--rdzv-conf", f"is_host={int(i == 0)}", "--one-port",
+                           "--memory-folder", "16M", script, netns=name, env={**TOKEN, **PACKAGE}) for i, name in enumerate(self.names)]
+        for job in jobs:
+            self.finish(job)
+        said = "".join(job.out() for job in jobs)
+        self.assertEqual(said.count("sum 3, 3 copies"), 3, said)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,9 @@ void GlooBackend::connect(const GlooOptions& options) {
   context->setTimeout(left_until(options.deadline));
   const auto mesh_keys = with_prefix(*options.store, prefix_ + "/mesh");
   GlooStore store(*mesh_keys, options.deadline);
-  context->connect(store, device, options.ports, options.fence.get());
+  const GlooRelay relay(options.relay, options.deadline,
+                        [fence = options.fence] { return fence && fence->is_raised(); });
+  context->connect(store, device, options.ports, options.fence.get(), relay);
   context_ = context;
   connections_ = find_connections(*context_);
   watch_->begin(*context_, connections_);

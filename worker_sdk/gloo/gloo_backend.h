@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/port_range.h"
+#include "common/relay_place.h"
 #include "ddprun/store.h"
 #include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/gloo/gloo_mesh.h"
@@ -41,6 +42,7 @@ struct GlooOptions {
   std::string address;                // Numeric address of this host's end of the connections.
   std::string interface;              // If not empty, used instead.
   PortRange ports;                    // For this rank's ends; any: the kernel chooses.
+  RelayPlace relay;                   // For ranks of other nodes that cannot be reached.
   Store* store = nullptr;             // Needed while the constructor runs.
   std::string prefix;                 // Prefix of this group's keys in the store.
   Clock::time_point deadline{};       // For the constructor.

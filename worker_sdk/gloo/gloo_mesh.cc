@@ -8,16 +8,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <charconv>
-#include <cstring>
-#include <exception>
+#include <arpa/inet.h>
 #include <gloo/common/error.h>
 #include <gloo/context.h>
 #include <gloo/transport/address.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <set>
@@ -114,6 +117,21 @@ void GlooPair::move_to(const PortRange& ports) {
                " is taken; a rank needs one for each other rank while they connect");
 }
 
+void GlooPair::adopt(UniqueFd socket) {
+  const std::lock_guard lock(m_);
+  throwIfException();
+  device_->unregisterDescriptor(fd_, this);
+  ::close(std::exchange(fd_, socket.release()));
+  is_client_ = true;
+  handleConnected();
+}
+
+void GlooPair::await_peer() {
+  std::unique_lock lock(m_);
+  throwIfException();
+  waitUntilConnected(lock, /*useTimeout=*/true);
+}
+
 std::unique_ptr<gloo::transport::Pair>& GlooPeers::createPair(int peer) {
   auto& pair = pairs_[static_cast<std::size_t>(peer)];
   auto made = std::make_unique<GlooPair>(this, device_.get(), peer, getTimeout());
@@ -206,14 +224,20 @@ std::vector<GlooConnection> find_connections(const std::set<std::string>& addres
   return found;
 }
 
+// Relayed connections begin at one address: of these the one is meant that has ended.
 int rank_named(const std::vector<GlooConnection>& connections, std::string_view text) noexcept {
+  const auto is_shared = [&](std::string_view address) {
+    return std::count_if(connections.begin(), connections.end(),
+                         [&](const GlooConnection& one) { return one.address == address; }) > 1;
+  };
   for (std::size_t r = 0; r < connections.size(); ++r) {
     const std::string_view address = connections[r].address;
     const std::size_t at = address.empty() ? text.npos : text.find(address);
     if (at == text.npos) continue;
     // Port 123 is not port 1234, which follows the same host.
     const std::string_view rest = text.substr(at + address.size());
-    if (rest.empty() || rest.front() < '0' || rest.front() > '9') return static_cast<int>(r);
+    if (!rest.empty() && rest.front() >= '0' && rest.front() <= '9') continue;
+    return is_shared(address) ? first_ended(connections) : static_cast<int>(r);
   }
   return -1;
 }
@@ -277,19 +301,99 @@ void close_all(gloo::transport::Context& peers, Ends& ends) noexcept {
 
 }  // namespace
 
+namespace {
+
+// Between the addresses of a rank and its node, if the rank can be dialled there.
+constexpr std::string_view kNodeMark("\0relay\0", 7);
+
+// Takes the node off what a rank has published.
+std::string take_node(std::vector<char>& published) {
+  const std::string_view all(published.data(), published.size());
+  const std::size_t at = all.rfind(kNodeMark);
+  if (at == all.npos) return {};
+  std::string node(all.substr(at + kNodeMark.size()));
+  published.resize(at);
+  return node;
+}
+
+const sockaddr* as_sockaddr(const sockaddr_storage& address) {
+  return reinterpret_cast<const sockaddr*>(&address);
+}
+
+std::uint16_t port_in(const sockaddr_storage& address) {
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::string host_in(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* bytes =
+      address.ss_family == AF_INET6
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+          : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  return ::inet_ntop(address.ss_family, bytes, text.data(), text.size()) ? text.data() : "";
+}
+
+// A connection to a rank of another node, on its way.
+struct DirectTry {
+  int peer = 0;
+  std::string node;
+  sockaddr_storage address{};
+  UniqueFd socket;
+  std::string failure{};
+};
+
+// Longer than a lost SYN takes, twice.
+constexpr std::chrono::milliseconds kDirectLimit{5'000};
+
+void begin_try(DirectTry& attempt) {
+  const auto family = attempt.address.ss_family;
+  attempt.socket.reset(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  const bool fails = !attempt.socket ||
+                     (::connect(attempt.socket.get(), as_sockaddr(attempt.address), size) != 0 &&
+                      errno != EINPROGRESS);
+  if (fails) attempt.failure = std::strerror(errno), attempt.socket.reset();
+}
+
+// Waits for all of them together; those that fail, or take longer, lose their socket.
+void finish_tries(std::vector<DirectTry>& attempts, const std::function<void()>& check) {
+  const auto deadline = Clock::now() + kDirectLimit;
+  constexpr int kLookMs = 100;
+  for (DirectTry& attempt : attempts) {
+    while (attempt.socket) {
+      pollfd entry{attempt.socket.get(), POLLOUT, 0};
+      const int ready = ::poll(&entry, 1, kLookMs);
+      check();
+      if (ready <= 0 && Clock::now() < deadline) continue;
+      int error = ready > 0 ? 0 : ETIMEDOUT;
+      socklen_t size = sizeof(error);
+      if (ready > 0) ::getsockopt(attempt.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+      if (error == 0) break;
+      attempt.failure = std::strerror(error);
+      attempt.socket.reset();
+    }
+  }
+}
+
+}  // namespace
+
 void GlooMesh::require_open(const RoundFence* fence) const {
   if (fence && fence->is_raised()) throw gloo::IoException("the round is over");
 }
 
 void GlooMesh::connect(gloo::rendezvous::Store& store,
                        std::shared_ptr<gloo::transport::Device> device, const PortRange& ports,
-                       RoundFence* fence) {
+                       RoundFence* fence, const GlooRelay& relay) {
   const auto tcp = std::static_pointer_cast<gloo::transport::tcp::Device>(device);
   const auto peers = std::make_shared<GlooPeers>(tcp, rank, size);
   peers->setTimeout(getTimeout());
   peers->ports = ports;
   const auto ends = std::make_shared<Ends>();
   std::vector<char> mine;
+  std::vector<std::uint16_t> listening;
+  std::string host;
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
     const auto& pair = peers->createPair(peer);
@@ -297,25 +401,57 @@ void GlooMesh::connect(gloo::rendezvous::Store& store,
     const auto bytes = pair->address().bytes();
     ends->add(bytes);
     mine.insert(mine.end(), bytes.begin(), bytes.end());
+    const gloo::transport::tcp::Address own(bytes);
+    listening.push_back(port_in(own.getSockaddr()));
+    host = host_in(own.getSockaddr());
   }
   const auto heeds = !fence ? nullptr : fence->listen([peers, ends] { close_all(*peers, *ends); });
   try {
+    const UniqueFd opened = relay.is_there() ? relay.open(host, listening) : UniqueFd();
+    if (opened) {
+      mine.insert(mine.end(), kNodeMark.begin(), kNodeMark.end());
+      mine.insert(mine.end(), relay.node().begin(), relay.node().end());
+    }
     store.set(std::to_string(rank), mine);
     // The addresses of all peers are read before the first connection: a peer that cannot connect
     // reports that in place of its addresses, and the peers that it connects to would wait for it.
     std::vector<std::vector<char>> addresses(static_cast<std::size_t>(size));
+    std::vector<std::string> nodes(static_cast<std::size_t>(size));
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       auto theirs = store.get(std::to_string(peer));  // Waits for it.
       if (theirs.empty()) throw gloo::IoException(kPeerCannotConnect);
+      nodes[static_cast<std::size_t>(peer)] = take_node(theirs);
       addresses[static_cast<std::size_t>(peer)] = extractAddress(theirs, peer);
     }
     require_open(fence);
+    // Between nodes that can be dialled the lower rank connects, directly or through the daemon.
+    std::vector<DirectTry> attempts;
+    for (int peer = rank + 1; opened && peer < size; ++peer) {
+      const auto p = static_cast<std::size_t>(peer);
+      if (nodes[p].empty() || nodes[p] == relay.node()) continue;
+      const gloo::transport::tcp::Address theirs(addresses[p]);
+      attempts.push_back({peer, nodes[p], theirs.getSockaddr(), {}});
+      if (!relay.is_only_way()) begin_try(attempts.back());
+    }
+    finish_tries(attempts, [&] { require_open(fence); });
+    auto next = attempts.begin();
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
-      const std::vector<char>& address = addresses[static_cast<std::size_t>(peer)];
+      const auto p = static_cast<std::size_t>(peer);
+      const std::vector<char>& address = addresses[p];
       ends->add(address);
-      peers->getPair(peer)->connect(address);
+      auto& pair = static_cast<GlooPair&>(*peers->getPair(peer));
+      if (next != attempts.end() && next->peer == peer) {
+        if (!next->socket)
+          next->socket = relay.dial(next->node, port_in(next->address), next->failure);
+        ends->add(gloo::transport::tcp::Address::fromPeerName(next->socket.get()).bytes());
+        pair.adopt(std::move(next++->socket));
+      } else if (opened && !nodes[p].empty() && nodes[p] != relay.node()) {
+        pair.await_peer();
+      } else {
+        pair.connect(address);
+      }
       require_open(fence);
     }
   } catch (const std::exception&) {  // Among others, of a pair that was closed before it connected.

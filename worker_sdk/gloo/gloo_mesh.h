@@ -3,12 +3,12 @@
 // peer that has died for as long as its time-out allows; this one ends with a fence, too. Only
 // gloo_backend.cc uses this.
 
-#include <algorithm>
-#include <exception>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/pair.h>
+#include <algorithm>
+#include <exception>
 #include <memory>
 #include <set>
 #include <string>
@@ -20,6 +20,7 @@
 #include "ddprun/store.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/base/round_fence.h"
+#include "worker_sdk/gloo/gloo_relay.h"
 
 namespace ddprun::worker_sdk {
 
@@ -69,6 +70,11 @@ class GlooPair final : public gloo::transport::tcp::Pair {
   // Listens at a free port of the range instead of the one that the kernel has chosen. Call this
   // before the address is published. Throws Error(system) if no port is free.
   void move_to(const PortRange& ports);
+
+  // Instead of connect(): uses this connection to the peer, ...
+  void adopt(UniqueFd socket);
+  // ... or waits for that of the peer. Throws what connect() throws.
+  void await_peer();
 
  private:
   void give_up(const char* why);
@@ -132,9 +138,10 @@ class GlooMesh : public gloo::rendezvous::Context {
 
   // `device`: of TCP. `ports`: of this rank, which listens at one for each peer until that has
   // connected. `fence`: may be null. Throws gloo::IoException if it is raised or a peer has set an
-  // empty value in place of its addresses, Error if no port is free, and what Gloo throws.
+  // empty value in place of its addresses, Error if no port is free, and what Gloo throws. Ranks of
+  // other nodes that cannot be reached are connected through `relay`.
   void connect(gloo::rendezvous::Store& store, std::shared_ptr<gloo::transport::Device> device,
-               const PortRange& ports, RoundFence* fence);
+               const PortRange& ports, RoundFence* fence, const GlooRelay& relay);
 
  private:
   void require_open(const RoundFence* fence) const;

@@ -84,6 +84,14 @@ PortRange read_ports(const Variables& variables) {
                     " is no range of ports such as 29500-29599");
 }
 
+RelayPlace read_relay(const Variables& variables) {
+  const auto text = text_of(variables, kRelayVariable);
+  if (!text) return {};
+  const auto place = relay_place_of(*text);
+  if (place) return *place;
+  throw_environment(std::string(kRelayVariable) + " is not as ddprun sets it");
+}
+
 Rendezvous of_environment(const Variables& variables) {
   const auto host = text_of(variables, "MASTER_ADDR");
   if (!host) throw_environment("MASTER_ADDR is not set, though RANK and WORLD_SIZE are");
@@ -188,6 +196,7 @@ Plan read_environment(const Variables& variables, const InitOptions& options) {
   plan.interface = text_of(variables, "DDPRUN_SOCKET_IFNAME")
                        .value_or(text_of(variables, "GLOO_SOCKET_IFNAME").value_or(""));
   plan.ports = read_ports(variables);
+  plan.relay = read_relay(variables);
   const bool by_environment = options.init_method == "env://" || options.init_method.empty();
   const bool launched = text_of(variables, "RANK") || text_of(variables, "WORLD_SIZE") ||
                         options.rank >= 0 || options.world_size >= 0;

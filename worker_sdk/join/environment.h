@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/port_range.h"
+#include "common/relay_place.h"
 #include "ddprun/process_group.h"
 #include "worker_sdk/join/variables.h"
 
@@ -55,6 +56,7 @@ struct Plan {
   std::string host;     // DDPRUN_HOST, else the options'; empty: the machine's name.
   std::string interface;  // DDPRUN_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else empty.
   PortRange ports;        // DDPRUN_PORT_RANGE: for what this rank listens at.
+  RelayPlace relay;       // DDPRUN_RELAY, as the agent sets it.
   GpuRequest gpu;
   std::string address;  // Address of this host for the other ranks, numeric; empty: to be found.
   // For a group split off another group, or over a store of the program's own.

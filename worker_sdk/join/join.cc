@@ -311,6 +311,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
   if (options.interface.empty())
     options.address = address_for_peers(table.hellos, rank_, deadline_);
   options.ports = plan_.ports;
+  options.relay = plan_.relay;
   options.store = joined_.store.get();
   options.prefix = prefix_ + "/gloo";
   options.deadline = deadline_, options.fence = kin_.fence;

@@ -29,7 +29,7 @@ namespace {
 constexpr char kDigits[] = "0123456789abcdef";
 std::atomic<CrashHook> crash_hook{nullptr};
 
-const char* name_of(int signal) {
+const char* signal_name_of(int signal) {
   switch (signal) {
     case SIGSEGV: return "SIGSEGV";
     case SIGBUS: return "SIGBUS";
@@ -103,7 +103,7 @@ void CrashText::flush() {
 void set_crash_hook(CrashHook hook) noexcept { crash_hook.store(hook); }
 
 std::string killed_by(int signal) {
-  return "was killed by signal " + std::to_string(signal) + " (" + name_of(signal) + ")";
+  return "was killed by signal " + std::to_string(signal) + " (" + signal_name_of(signal) + ")";
 }
 
 std::string describe_current_exception() {
@@ -180,7 +180,7 @@ bool is_stack_overflow(int signal, const siginfo_t& info, const void* context) {
 
 void describe(CrashText& text, int signal, const siginfo_t& info, const void* context) {
   if (exception_text[0] != '\0') return text.add(exception_text);
-  text.add(worker_sdk::name_of(signal));
+  text.add(signal_name_of(signal));
   if (is_stack_overflow(signal, info, context)) return text.add(": stack overflow");
   if (signal == SIGABRT) return text.add(": abort() was called");
   text.add(info.si_code > 0 ? " at address " : " sent by process ");

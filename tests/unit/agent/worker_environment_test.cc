@@ -120,8 +120,9 @@ TEST_CASE("Environment: the token never reaches a worker", "[environment]") {
 
 TEST_CASE("Environment: an outer run's progress page is not its inner run's workers'",
           "[environment]") {
-  const Environment parent = {"DDPRUN_PROGRESS=/outer", "DDPRUN_WORKER_LINK=3",
-                              "DDPRUN_WORKER=7.1"};
+  const Environment parent = {"DDPRUN_PROGRESS=/outer", "DDPRUN_WORKER_LINK=3", "DDPRUN_WORKER=7.1",
+                              "DDPRUN_RELAY=7 n h always"};
+  CHECK(value(worker_environment(second_node_rank(), {}, parent), "DDPRUN_RELAY") == "(unset)");
   CHECK(value(worker_environment(second_node_rank(), {}, parent), "DDPRUN_WORKER") == "(unset)");
   CHECK(value(worker_environment(second_node_rank(), {}, parent), "DDPRUN_WORKER_LINK") ==
         "(unset)");

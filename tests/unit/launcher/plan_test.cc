@@ -177,6 +177,9 @@ TEST_CASE("RendezvousPlan: torchrun's static command lines work as they are", "[
   const RendezvousPlan of_endpoint = plan_of("--nnodes 2 --rdzv-endpoint router:5");
   CHECK((of_endpoint.store_address == "router" && !of_endpoint.store_at_endpoint));
   CHECK_FALSE(plan_of(both + "0 --rdzv-endpoint 10.0.0.1:5").store_at_endpoint);
+  CHECK(plan_of(both + "0 --rdzv-endpoint 10.0.0.1:5 --one-port").store_at_endpoint);
+  CHECK(planned(both + "0 --rdzv-conf auth=none --one-port") ==
+        "error: --one-port needs the run's token: leave out auth=none of --rdzv-conf");
   CHECK(plan_of(both + "0 --rdzv-conf auth=none").store_address.empty());
   CHECK(plan_of("--nnodes 2 --rdzv-endpoint a:5,b:5").store_address.empty());
   CHECK(plan_of(both + "1").node_rank == 1);

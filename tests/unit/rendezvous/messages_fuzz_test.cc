@@ -10,6 +10,7 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/protocol/wire.h"
 #include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/protocol/wire_relay.h"
 #include "rendezvous/run/status.h"
 #include "worker_sdk/join/membership.h"
 
@@ -37,7 +38,7 @@ std::vector<std::string> real_messages() {
   }
   for (const DaemonMessage& m : std::vector<DaemonMessage>{
            Waiting{Milliseconds(5000), "a, b"}, Assign{seat}, StopRound{1, "rank 3 failed", true},
-           EndRun{verdict}, Refuse{"another config"}}) {
+           EndRun{verdict}, Refuse{"another config"}, Relay{3, 29500}}) {
     all.push_back('\1' + encode(m));
   }
   Run live;
@@ -57,6 +58,14 @@ std::vector<std::string> real_messages() {
   run.nodes.push_back({.id = "n", .host = "h", .phase = "seated"});
   all.push_back('\7' + encode(DaemonStatus{{run}}));
   all.push_back("\x08/status?run=a%20b&x=+%41");
+  for (const RelayRequest& m :
+       std::vector<RelayRequest>{Dial{.run_id = "run", .node = "n", .port = 29500},
+                                 Meet{.run_id = "run", .node = "n", .stream = 7, .error = "no"}}) {
+    all.push_back('\12' + encode(m));
+  }
+  all.push_back('\13' + encode(Joined{"why not"}));
+  all.push_back("\14open nonce ::1 29500,29501");
+  all.push_back("\14dial nonce host.1 29500");
   return all;
 }
 

@@ -43,6 +43,7 @@ std::vector<AgentMessage> agent_messages() {
           Leave{15, "interrupted"},
           Leave{10, "pre-empted", true},
           Join{full_offer(), 4, true},
+          Hello{1, "job", "h.1", "0.1.0", true},
           Slots{9, 4, 2, 1, 3, 2}};
 }
 
@@ -64,6 +65,7 @@ std::vector<DaemonMessage> daemon_messages() {
           Refuse{"no"},
           Alive{},
           Respawn{3, 1, 2},
+          Relay{4, 29500},
           Alive{Milliseconds(250), true, true}};
 }
 

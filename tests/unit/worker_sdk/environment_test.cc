@@ -117,6 +117,18 @@ TEST_CASE("Environment: the range of ports is read, or refused", "[environment]"
         "bad environment: DDPRUN_PORT_RANGE=9-7 is no range of ports such as 29500-29599");
 }
 
+TEST_CASE("Environment: the place of relayed streams is as the agent writes it", "[environment]") {
+  const RelayPlace place{.port = 7, .nonce = "n", .node = "host/1.ab", .always = true};
+  CHECK(read_environment(with("DDPRUN_RELAY", to_text(place)), {}).relay == place);
+  CHECK(read_environment(kLaunched, {}).relay.port == 0);
+  for (const char* text : {"7", "7 n", "7 n h", "7 n h never", "0 n h always", "7  h always",
+                           "7 n h always ", "70000 n h needed", "x n h needed"}) {
+    CAPTURE(text);
+    CHECK(refusal(with("DDPRUN_RELAY", text)) ==
+          "bad environment: DDPRUN_RELAY is not as ddprun sets it");
+  }
+}
+
 TEST_CASE("Environment: options go before RANK and WORLD_SIZE", "[environment]") {
   const Plan plan = read_environment(kLaunched, method("tcp://[::1]:80", 0, 2));
   CHECK(plan.identity.rank == 0);

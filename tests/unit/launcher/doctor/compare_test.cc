@@ -113,6 +113,38 @@ TEST_CASE("Doctor: who does not reach whom is named", "[doctor]") {
         }) == "ssh fail ; ");
 }
 
+TEST_CASE("Doctor: a translated address and a link of one direction are named", "[doctor]") {
+  const auto note_of = [](const std::string& name, const std::function<void(Nodes&)>& plant) {
+    Nodes nodes = healthy_nodes();
+    plant(nodes);
+    for (const Row& row : report_of_nodes(nodes, kNeed).rows) {
+      if (row.finding.name == name) return row.finding.note + " | " + row.finding.cure;
+    }
+    return std::string("no such row");
+  };
+  const auto translate = [](Nodes& nodes) {
+    Facts interface;
+    interface.set(Text{"interface"}, std::string("eth0"));
+    interface.set(Text{"address"}, std::string("192.168.1.2"));
+    nodes[1].facts.add("interfaces", interface);
+    nodes[1].facts.set(Text{"meet_address"}, std::string("203.0.113.7"));
+  };
+  CHECK(bad_with(translate) == "translated to warn on node2; ");
+  CHECK(note_of("translated to", translate) ==
+        "the endpoint sees node2 as 203.0.113.7, a router's address (NAT): others reach it only if "
+        "the router leads there | --one-port");
+  CHECK(note_of("translated to", [](Nodes&) {}) == "no such row");
+  const auto one_way = [](Nodes& nodes) {
+    Facts blocked = link_to("node3");
+    blocked.set(Text{"error"}, std::string("no answer"));
+    links(nodes[1], {blocked});
+    links(nodes[2], {link_to("node2")});
+  };
+  CHECK(note_of("reach each other", one_way) ==
+        "node2 to node3: no answer; node3 reaches node2, so a firewall or a router lets nothing in "
+        "to node3 | --one-port");
+}
+
 TEST_CASE("Doctor: a slow or lossy link is that of the node that has no other", "[doctor]") {
   CHECK(bad_with([](Nodes& nodes) {
           links(nodes[0], {link_to("node2", 3.0), link_to("node3", 0.3)});
