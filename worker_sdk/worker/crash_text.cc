@@ -180,7 +180,7 @@ bool is_stack_overflow(int signal, const siginfo_t& info, const void* context) {
 
 void describe(CrashText& text, int signal, const siginfo_t& info, const void* context) {
   if (exception_text[0] != '\0') return text.add(exception_text);
-  text.add(signal_name_of(signal));
+  text.add(worker_sdk::signal_name_of(signal));
   if (is_stack_overflow(signal, info, context)) return text.add(": stack overflow");
   if (signal == SIGABRT) return text.add(": abort() was called");
   text.add(info.si_code > 0 ? " at address " : " sent by process ");
