@@ -169,6 +169,7 @@ TEST_CASE("Job bundle: of several ranks that fail in a step one writes") {
   const std::size_t first = printed.find(words);
   CHECK(first != std::string::npos);
   CHECK(printed.find(words, first + 1) == std::string::npos);
+  CHECK_THAT(printed, !Contains("warning"));
 }
 
 TEST_CASE("Job bundle: a step that is committed, or half committed, leaves none") {
