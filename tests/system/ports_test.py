@@ -284,8 +284,8 @@ class Relayed(Firewalled):
 
     def ranks(self, *argv, program=(STARTED_RANK[1],), env=None):
         common = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", f"{self.net.addresses[0]}:{ENDPOINT}"]
-        return [self.start(*common, "--node-rank", rank, *argv, *program, netns=name, env={**TOKEN, **PACKAGE, **(env or {})})
-                for rank, name in enumerate(self.net.names)]
+        return [self.start(*common, "--node-rank", rank, *argv, *program, netns=name,
+                           env={**TOKEN, **PACKAGE, "DDPRUN_HOST": name, **(env or {})}) for rank, name in enumerate(self.net.names)]
 
     def finish_all(self, jobs, code=0):
         for job in jobs:
@@ -298,10 +298,18 @@ class Relayed(Firewalled):
                 said = self.finish_all(self.ranks("--one-port", env={"DDPRUN_BACKEND": backend}))
                 self.assertEqual(said.count(": sum 6"), 4, said)
 
+    def test_the_store_of_a_node_that_does_not_host_is_reached_too(self):
+        """Node rank 0, whose agent has the store, is not the machine of the endpoint."""
+        common = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", f"{self.net.addresses[0]}:{ENDPOINT}", "--one-port"]
+        jobs = [self.start(*common, "--node-rank", 1 - machine, "--rdzv-conf", f"is_host={1 - machine}", STARTED_RANK[1], netns=name,
+                           env={**TOKEN, **PACKAGE, "DDPRUN_HOST": name}) for machine, name in enumerate(self.net.names)]
+        said = self.finish_all(jobs)
+        self.assertEqual(said.count(": sum 6"), 4, said)
+
     def test_ranks_that_cannot_reach_each_other_are_connected_without_a_flag(self):
         """The workers' store is at the endpoint's port, as with a static command line."""
         common = ["--nnodes", "2", "--nproc-per-node", "2", "--master-addr", self.net.addresses[0], "--master-port", ENDPOINT]
-        jobs = [self.start(*common, "--node-rank", rank, STARTED_RANK[1], netns=name, env={**TOKEN, **PACKAGE})
+        jobs = [self.start(*common, "--node-rank", rank, STARTED_RANK[1], netns=name, env={**TOKEN, **PACKAGE, "DDPRUN_HOST": name})
                 for rank, name in enumerate(self.net.names)]
         said = self.finish_all(jobs)
         self.assertEqual(said.count(": sum 6"), 4, said)
@@ -326,6 +334,28 @@ with ddprun.init(init_timeout=50) as group:
             f.write(self.TRAINS)
         said = self.finish_all(self.ranks("--one-port", "--max-restarts", "1", program=(script,)))
         self.assertEqual(said.count("trained"), 4, said)
+
+    # The first round computes until it fails.
+    WAITS = """
+import array, os
+import ddprun
+with ddprun.init(init_timeout=50) as group:
+    total = array.array("f", [group.rank])
+    group.all_reduce(total)
+    os.write(1, b"up\\n")
+    while os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        group.all_reduce(total)
+"""
+
+    def test_the_daemon_s_death_costs_a_run_through_one_port_a_restart(self):
+        script = self.path("waits.py")
+        with open(script, "w", encoding="ascii") as f:
+            f.write(self.WAITS)
+        jobs = self.ranks("--one-port", "--max-restarts", "1", program=(script,))
+        wait_until(lambda: sum(job.out().count("up") for job in jobs) == 4, jobs[0].text)
+        os.kill(jobs[0].daemon().pid, signal.SIGKILL)
+        said = self.finish_all(jobs)
+        self.assertEqual(said.count("up"), 8, said)
 
     def test_one_port_needs_a_token(self):
         job = self.run_ddprun("--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-conf", "auth=none", "--one-port",
@@ -396,7 +426,8 @@ with ddprun.init(init_timeout=50) as group:
     os.write(1, f"sum {total[0]:g}, {copies[0]:g} copies\\n".encode())
 """)
         jobs = [self.start("--nnodes", "3", "--rdzv-endpoint", f"10.99.0.1:{ENDPOINT}", "--rdzv-conf", f"is_host={int(i == 0)}", "--one-port",
-                           "--memory-folder", "16M", script, netns=name, env={**TOKEN, **PACKAGE}) for i, name in enumerate(self.names)]
+                           "--memory-folder", "16M", script, netns=name, env={**TOKEN, **PACKAGE, "DDPRUN_HOST": name})
+                for i, name in enumerate(self.names)]
         for job in jobs:
             self.finish(job)
         said = "".join(job.out() for job in jobs)
