@@ -167,7 +167,7 @@ const OptionTable<Draft>& ddprun_table() {
             {.variable = kPortRangeVariable}},
            {"one-port",
             &Options::one_port,
-            "nodes reach only the endpoint's port: all else goes through it",
+            "nodes reach only the endpoint's port: all goes through it",
             {.excludes = "standalone"}},
        }},
       {"When something fails",
