@@ -60,8 +60,9 @@ class Replay(DdprunCase):
 
     def test_a_crash_that_no_other_rank_captures_leaves_a_bundle(self):
         for ranks, restarts in (("1", "0"), ("4", "0"), ("1", "1")):
-            self.launch("3/7 crash", "--nproc-per-node", ranks, "--max-restarts", restarts, code=134)
+            job = self.launch("3/7 crash", "--nproc-per-node", ranks, "--max-restarts", restarts, code=134)
             [bundle] = self.bundles()
+            self.assertEqual(job.text().count("compute it again"), 1 + int(restarts), job.text())
             text = self.replay(bundle, code=134, env=self.variables("3/7 crash"))
             self.assertRegex(text, rf"ddprun: replay of {PIECE}: was killed by signal 6 \(SIGABRT\), the same as in the run, on rank \d")
             text = self.replay(bundle, "--shard", "2", code=0)
