@@ -15,6 +15,7 @@
 
 #include "agent/health/time_limit.h"
 #include "agent/node/signal_use.h"
+#include "agent/node/store_way.h"
 #include "agent/workers/child_start.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
@@ -64,6 +65,7 @@ Agent::Agent(AgentOptions options)
       logs_(options_.output.logs),
       output_(loop_, options_.output),
       links_(loop_),
+      relay_(options_.store_for_all_users),
       waiting_(loop_),
       environment_(current_environment()),
       hold_timer_(loop_),
@@ -479,29 +481,35 @@ void Agent::take_seat(const rendezvous::Seat& seat) {
   lost_steps_ = seat.lost_steps;
   log::debug(seat_text(*seat_));
   store_used_ = true;
-  if (seat_->group_rank != 0) {
-    reach_store();
-    return store_.reset();
-  }
+  close_store_ways();
+  if (store_way(*seat_, options_.one_port) == StoreWay::kForwards) forward_to_store();
+  if (seat_->group_rank != 0) return store_.reset();
   DDPRUN_ASSERT(store_);
-  relay_.open("store", store_address_, store_->port());
+  if (store_way(*seat_, options_.one_port) == StoreWay::kOpens) {
+    relay_.open("store", store_address_, store_->port());
+  }
   if (const auto admitted = store_->admit(seat_->members); !admitted) {
     log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
   }
 }
 
-// With --one-port the store of a node that does not host the endpoint is reached by a port here.
-void Agent::reach_store() {
+// Those of an earlier round.
+void Agent::close_store_ways() {
   store_forward_ = 0;
-  const rendezvous::Seat& seat = *seat_;
-  if (!options_.one_port || seat.store_at_endpoint || seat.master_node.empty()) return;
-  const auto port = relay_.forward(seat.master_node, static_cast<std::uint16_t>(seat.master_port));
+  relay_.stop_forwarding();
+  relay_.shut("store");
+}
+
+void Agent::forward_to_store() {
+  const auto port =
+      relay_.forward(seat_->master_node, static_cast<std::uint16_t>(seat_->master_port));
   if (!port) return log::warning("no way to the workers' store: " + to_string(port.error()));
   store_forward_ = *port;
 }
 
 void Agent::act(const CleanUp&) {
   processes_.kill_strays();
+  close_store_ways();
   store_.reset();
 }
 

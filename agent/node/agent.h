@@ -154,7 +154,8 @@ class Agent {
   void relay(const rendezvous::Relay& order);
   Result<void> open_store();
   void take_seat(const rendezvous::Seat& seat);
-  void reach_store();
+  void close_store_ways();
+  void forward_to_store();
   Result<void> hold_signals();
   void await_signals();
   void take(const SentSignal& sent);

@@ -70,7 +70,7 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
   }
   const bool sane = !hello.run_id.empty() && hello.run_id.size() <= kNameBytesMax &&
                     !hello.node.empty() && hello.node.size() <= kNameBytesMax;
-  if (!sane || peers_.contains(link)) {
+  if (!sane || peers_.contains(link) || relays_.contains(link)) {
     return refuse(link, Refusal::kBadHello, "its hello is invalid");
   }
   if (!is_plain_line(hello.run_id)) {
@@ -354,6 +354,9 @@ void Coordinator::dial(LinkId link, const Dial& dial) {
 }
 
 void Coordinator::meet(LinkId link, const Meet& meet) {
+  if (relays_.contains(link)) {
+    return actions_.push_back(Hangup{link, "it has dialled, and meets no stream"});
+  }
   const auto waiting = relays_.take(meet.stream, meet.run_id, meet.node);
   if (!waiting) return deny_relay(link, "the other end of this stream is not here any more");
   if (!meet.error.empty()) {

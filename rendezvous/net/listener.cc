@@ -171,9 +171,14 @@ constexpr Milliseconds kShortagePatience(2000);
 
 }  // namespace
 
+AcceptLoop::AcceptLoop(boost::asio::io_context& io, OnSocket on_socket, OnShort on_short)
+    : acceptor_(io), pause_(io), on_socket_(std::move(on_socket)), on_short_(std::move(on_short)) {
+  if (!on_short_) on_short_ = [](const std::string& complaint) { log::warning(complaint); };
+}
+
 std::shared_ptr<AcceptLoop> AcceptLoop::start(boost::asio::io_context& io, UniqueFd listening,
-                                              OnSocket on_socket) {
-  std::shared_ptr<AcceptLoop> loop(new AcceptLoop(io, std::move(on_socket)));
+                                              OnSocket on_socket, OnShort on_short) {
+  std::shared_ptr<AcceptLoop> loop(new AcceptLoop(io, std::move(on_socket), std::move(on_short)));
   const auto protocol = local_address(listening.get()).is_v6() ? boost::asio::ip::tcp::v6()
                                                                : boost::asio::ip::tcp::v4();
   loop->acceptor_.assign(protocol, listening.release());
@@ -209,11 +214,11 @@ void AcceptLoop::take() {
   wait();
 }
 
-// Each is logged once per shortage.
+// Each is reported once per shortage.
 void AcceptLoop::outlast(const Failure& failure) {
   const auto now = std::chrono::steady_clock::now();
   if (!reported_) {
-    log::warning(to_string(failure) + "; retrying until this is over");
+    on_short_(to_string(failure) + "; retrying until this is over");
     short_since_ = now;
   }
   reported_ = true;
@@ -222,9 +227,9 @@ void AcceptLoop::outlast(const Failure& failure) {
   if (!is_short || now - short_since_ < kShortagePatience) return;
   if (spare_.turn_away(acceptor_.native_handle()) == 0 || closes_) return;
   closes_ = true;
-  log::warning(to_string(failure) +
-               "; closing new connections until this is over, so that their other ends do not "
-               "wait for an answer");
+  on_short_(to_string(failure) +
+            "; closing new connections until this is over, so that their other ends do not wait "
+            "for an answer");
 }
 
 // The connection that could not be taken is still waiting, so that waiting for it would return at

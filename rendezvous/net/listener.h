@@ -58,21 +58,22 @@ boost::asio::ip::address peer_address(int fd);
 // Takes new connections off a listening socket, a bounded number a turn. When the process has run
 // out of descriptors, it retries for a while; after that it closes the connections that wait, so
 // that their other ends do not wait for an answer until their deadline. Used by the StoreServer and
-// the Listener.
+// the Listener, which log such a shortage, and by the relay's thread, which logs nothing.
 class AcceptLoop : public std::enable_shared_from_this<AcceptLoop> {
  public:
   using OnSocket = std::function<void(AcceptedSocket)>;
+  using OnShort = std::function<void(const std::string& complaint)>;
 
-  // Begins at once; `on_socket` is called from the loop until stop(), never from inside start().
+  // Begins at once; `on_socket` is called from the loop until stop(), never from inside start(), as
+  // is `on_short`, once or twice per shortage. Null: the complaint is logged as a warning.
   static std::shared_ptr<AcceptLoop> start(boost::asio::io_context& io, UniqueFd listening,
-                                           OnSocket on_socket);
+                                           OnSocket on_socket, OnShort on_short = nullptr);
 
   // Frees the port. on_socket is not called any more.
   void stop();
 
  private:
-  AcceptLoop(boost::asio::io_context& io, OnSocket on_socket)
-      : acceptor_(io), pause_(io), on_socket_(std::move(on_socket)) {}
+  AcceptLoop(boost::asio::io_context& io, OnSocket on_socket, OnShort on_short);
 
   void wait();
   void take();
@@ -82,6 +83,7 @@ class AcceptLoop : public std::enable_shared_from_this<AcceptLoop> {
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   OnSocket on_socket_;
+  OnShort on_short_;
   bool reported_ = false;  // That something is short.
   bool closes_ = false;    // It has been short for long.
   std::chrono::steady_clock::time_point short_since_{};

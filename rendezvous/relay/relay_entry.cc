@@ -155,12 +155,18 @@ class RelayEntry::Client : public std::enable_shared_from_this<Client> {
 };
 
 RelayEntry::RelayEntry(boost::asio::io_context& io, UniqueFd listening, std::string nonce,
-                       OpenPorts& ports, OnDial dial)
-    : io_(io), nonce_(std::move(nonce)), ports_(ports), dial_(std::move(dial)) {
-  accept_loop_ = AcceptLoop::start(io, std::move(listening), [this](AcceptedSocket client) {
-    if (slot_.use_count() > static_cast<long>(kClientsMax)) return;
+                       OpenPorts& ports, Admits admits, OnDial dial)
+    : io_(io),
+      nonce_(std::move(nonce)),
+      ports_(ports),
+      admits_(std::move(admits)),
+      dial_(std::move(dial)) {
+  const auto take = [this](AcceptedSocket client) {
+    if (slot_.use_count() > static_cast<long>(kClientsMax) || !admits_(client.fd.get())) return;
     std::make_shared<Client>(*this, std::move(client.fd))->start();
-  });
+  };
+  accept_loop_ =
+      AcceptLoop::start(io, std::move(listening), take, /*on_short=*/[](const std::string&) {});
 }
 
 }  // namespace ddprun::rendezvous

@@ -63,11 +63,14 @@ Result<EntryRequest> parse_entry_request(std::string_view line, std::string_view
 
 class RelayEntry {
  public:
+  // Whether a connection may send a line, by its socket. Others are closed at once, so that they
+  // take no place of the workers'.
+  using Admits = std::function<bool(int client)>;
   // `dial` gets the stream's local end and answers on it.
   using OnDial = std::function<void(const DialRequest&, UniqueFd client)>;
 
   RelayEntry(boost::asio::io_context& io, UniqueFd listening, std::string nonce, OpenPorts& ports,
-             OnDial dial);
+             Admits admits, OnDial dial);
 
  private:
   class Client;
@@ -75,6 +78,7 @@ class RelayEntry {
   boost::asio::io_context& io_;
   const std::string nonce_;
   OpenPorts& ports_;
+  const Admits admits_;
   const OnDial dial_;
   std::shared_ptr<int> slot_ = std::make_shared<int>();  // Each client holds it.
   std::shared_ptr<AcceptLoop> accept_loop_;

@@ -124,6 +124,10 @@ void RelayThread::open(std::string purpose, std::string address, std::uint16_t p
   });
 }
 
+void RelayThread::shut(std::string purpose) {
+  boost::asio::post(io_, [this, purpose = std::move(purpose)] { opened_.erase(purpose); });
+}
+
 void RelayThread::use_daemon(ConnectOptions daemon) {
   boost::asio::post(io_, [this, daemon = std::move(daemon)]() mutable {
     daemon_ = std::move(daemon);
@@ -139,10 +143,12 @@ Result<std::uint16_t> RelayThread::serve_workers(std::string run_id, std::string
   boost::asio::post(io_, [this, listening = std::move(*listening), nonce = std::move(nonce),
                           run_id = std::move(run_id)]() mutable {
     run_id_ = std::move(run_id);
-    entry_ = std::make_unique<RelayEntry>(io_, std::move(listening), std::move(nonce), ports_,
-                                          [this](const DialRequest& request, UniqueFd client) {
-                                            dial(request, std::move(client), "ok\n");
-                                          });
+    entry_ = std::make_unique<RelayEntry>(
+        io_, std::move(listening), std::move(nonce), ports_,
+        [this](int client) { return admits(client); },
+        [this](const DialRequest& request, UniqueFd client) {
+          dial(request, std::move(client), "ok\n");
+        });
   });
   return port;
 }
@@ -155,16 +161,28 @@ Result<std::uint16_t> RelayThread::forward(NodeId node, std::uint16_t port) {
   boost::asio::post(io_, [this, listening = std::move(*listening),
                           request = DialRequest{std::move(node), port}]() mutable {
     if (forwards_) forwards_->stop();
-    forwards_ = AcceptLoop::start(io_, std::move(listening), [this, request](AcceptedSocket one) {
-      const PeerUser user = users_.look_up(one.fd.get());
-      const bool is_ours = user == PeerUser::kOurs || user == PeerUser::kUnknown;
-      if (is_ours) dial(request, std::move(one.fd), "");
-    });
+    const auto take = [this, request](AcceptedSocket one) {
+      if (admits(one.fd.get())) dial(request, std::move(one.fd), "");
+    };
+    forwards_ =
+        AcceptLoop::start(io_, std::move(listening), take, /*on_short=*/[](const std::string&) {});
   });
   return here;
 }
 
-// On the thread.
+void RelayThread::stop_forwarding() {
+  boost::asio::post(io_, [this] {
+    if (const auto forwards = std::exchange(forwards_, nullptr)) forwards->stop();
+  });
+}
+
+// On the thread, as the next.
+bool RelayThread::admits(int client) {
+  if (for_all_users_) return true;
+  const PeerUser user = users_.look_up(client);
+  return user == PeerUser::kOurs || user == PeerUser::kUnknown;
+}
+
 void RelayThread::dial(const DialRequest& request, UniqueFd client, const std::string& answer) {
   const auto end = std::make_shared<UniqueFd>(std::move(client));
   const Dial wanted{.run_id = run_id_, .node = request.node, .port = request.port};

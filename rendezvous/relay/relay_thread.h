@@ -22,7 +22,8 @@ namespace ddprun::rendezvous {
 
 class RelayThread {
  public:
-  RelayThread() = default;
+  // `for_all_users`: workers may be other users' than this process.
+  explicit RelayThread(bool for_all_users = false) : for_all_users_(for_all_users) {}
   ~RelayThread();  // Ends all streams.
   RelayThread(const RelayThread&) = delete;
   RelayThread& operator=(const RelayThread&) = delete;
@@ -37,6 +38,7 @@ class RelayThread {
   // Of an agent: other nodes may dial this port from now on, and no longer the last one of the same
   // purpose.
   void open(std::string purpose, std::string address, std::uint16_t port);
+  void shut(std::string purpose);
 
   // Of an agent: serves this node's workers at a port of loopback, which is returned. Their streams
   // go to the daemon that was named last.
@@ -44,16 +46,20 @@ class RelayThread {
   void use_daemon(ConnectOptions daemon);
 
   // Of an agent that serves workers: what this user's processes send to the returned port of
-  // loopback goes to `port` of the node, until the next call.
+  // loopback goes to `port` of the node, until the next call or stop_forwarding(). Streams that
+  // exist then go on.
   Result<std::uint16_t> forward(NodeId node, std::uint16_t port);
+  void stop_forwarding();
 
   std::uint64_t bytes() const { return bytes_; }  // That were carried, in both directions.
 
  private:
   Result<void> begin();
+  bool admits(int client);
   // `answer`: what the client reads before the stream's bytes, or else why there is none.
   void dial(const DialRequest& request, UniqueFd client, const std::string& answer);
 
+  const bool for_all_users_;
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
       io_.get_executor()};

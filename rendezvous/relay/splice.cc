@@ -161,7 +161,8 @@ void splice(boost::asio::io_context& io, Released a, Released b,
 
 Released plain_end(UniqueFd fd) {
   const int raw = fd.get();
-  return {std::move(fd), make_plain_client(raw)};
+  // Not a client's: that takes a first byte of 0x15 for an alert of TLS.
+  return {std::move(fd), make_plain_server(raw)};
 }
 
 }  // namespace ddprun::rendezvous

@@ -144,7 +144,9 @@ TEST_CASE("Memory wire: seeded bytes", "[memory][fuzz]") {
 TEST_CASE("Memory orders: what agent and server exchange survives the way", "[memory]") {
   const rendezvous::MemoryPeer peer{"n", "host", "::1", 7};
   for (const Order& order :
-       {Order{"me"}, Order{"me", peer}, Order{"me", peer, {{peer, {"a", "b"}}}}}) {
+       {Order{.node = "me"}, Order{.node = "me", .copy_to = peer},
+        Order{.node = "me", .copy_to = peer, .fill = {{peer, {"a", "b"}}}},
+        Order{.node = "me", .daemon_host = "h", .daemon_port = 9, .one_port = true}}) {
     REQUIRE(decode_order(encode(order)));
     CHECK(*decode_order(encode(order)) == order);
   }

@@ -2,6 +2,8 @@
 
 #include "rendezvous/net/listener.h"
 
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
 #include <deque>
 #include <random>
@@ -132,6 +134,31 @@ TEST_CASE("Listener: close frees the port, links live on", "[link]") {
   CHECK(half.closed);
   ListenOptions again{.address = "127.0.0.1", .port = f.connect_options.port};
   CHECK(Listener::open(f.io, again, [](auto) {}).has_value());
+}
+
+// A thread that may not log waits for connections, too.
+TEST_CASE("AcceptLoop: a shortage of descriptors is reported to its owner", "[link]") {
+  boost::asio::io_context io;
+  int accepted = 0;
+  std::vector<std::string> complaints;
+  UniqueFd listening = listen_socket("127.0.0.1", 0).value();
+  const std::uint16_t port = local_port(listening.get());
+  const auto loop = AcceptLoop::start(
+      io, std::move(listening), [&](AcceptedSocket) { ++accepted; },
+      [&](const std::string& complaint) { complaints.push_back(complaint); });
+  RawClient client(port);
+  rlimit usual{};
+  ::getrlimit(RLIMIT_NOFILE, &usual);
+  const rlimit none{.rlim_cur = 0, .rlim_max = usual.rlim_max};
+  const bool limited = ::setrlimit(RLIMIT_NOFILE, &none) == 0;
+  const bool reported = run_until(io, [&] { return !complaints.empty(); });
+  ::setrlimit(RLIMIT_NOFILE, &usual);
+  CHECK(limited);
+  REQUIRE(reported);
+  CHECK_THAT(complaints.front(),
+             Catch::EndsWith("Too many open files; retrying until this is over"));
+  CHECK(run_until(io, [&] { return accepted == 1; }));
+  CHECK(complaints.size() == 1);
 }
 
 TEST_CASE("Listener: 1,000 agents connect at once", "[link]") {

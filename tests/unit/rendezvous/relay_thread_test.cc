@@ -3,6 +3,7 @@
 #include "rendezvous/relay/relay_thread.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 
@@ -12,6 +13,7 @@
 #include "rendezvous/relay/splice.h"
 #include "tests/support/loop.h"
 #include "tests/support/raw_client.h"
+#include "tests/support/scratch_user.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -121,6 +123,27 @@ TEST_CASE("Relay: a port that does not answer, or is denied, is an error with it
         "port " + std::to_string(local_port(other.get())) + " there is none of this run's");
 }
 
+// A client of the control link takes it for an alert of TLS.
+TEST_CASE("Relay: a stream may begin with any byte, in both directions", "[relay]") {
+  Nodes nodes;
+  const UniqueFd listening = listen_socket("127.0.0.1", 0).value();
+  const std::uint16_t port = local_port(listening.get());
+  nodes.thread.open("test", "127.0.0.1", port);
+  RelayThread own;  // Of the worker's node.
+  own.use_daemon(nodes.daemon());
+  test::RawClient worker(own.serve_workers("job", "secret").value());
+  worker.send("dial secret b " + std::to_string(port) + "\n");
+  CHECK(nodes.until([&] { return worker.poll(), worker.received == "ok\n"; }));
+  const auto accepted = accept_socket(listening.get()).value();
+  REQUIRE(accepted.has_value());
+  char first = 0;
+  worker.send("\x15");
+  CHECK(nodes.until([&] { return ::recv(accepted->fd.get(), &first, 1, MSG_DONTWAIT) == 1; }));
+  CHECK(first == '\x15');
+  (void)::send(accepted->fd.get(), "\x15", 1, 0);
+  CHECK(nodes.until([&] { return worker.poll(), worker.received == "ok\n\x15"; }));
+}
+
 // What the whole chain holds without a reader is bounded, and none of it is in the daemon's loop.
 TEST_CASE("Relay: a reader that does not read stops its writer", "[relay]") {
   Nodes nodes;
@@ -203,6 +226,45 @@ TEST_CASE("Relay: a worker gets a stream with one line, and the bytes behind it 
   test::RawClient stranger(*port);
   stranger.send("dial guess b " + theirs + "\n");
   CHECK(nodes.until([&] { return stranger.poll(), stranger.closed; }));
+}
+
+TEST_CASE(
+    "Relay: a port that was shut is no longer dialled, and a forward that was stopped is closed",
+    "[relay]") {
+  Nodes nodes;
+  const UniqueFd listening = listen_socket("127.0.0.1", 0).value();
+  const std::uint16_t port = local_port(listening.get());
+  nodes.thread.open("store", "127.0.0.1", port);
+  nodes.thread.shut("store");
+  const auto denied = nodes.connect(port);
+  REQUIRE(!denied.has_value());
+  CHECK_THAT(denied.error().context, Catch::EndsWith("there is none of this run's"));
+  RelayThread own;
+  own.use_daemon(nodes.daemon());
+  const std::uint16_t here = own.forward("b", port).value();
+  CHECK(test::RawClient(here).connected);
+  own.stop_forwarding();
+  CHECK(nodes.until([&] { return !test::RawClient(here).connected; }));
+}
+
+TEST_CASE("Relay: another user of this machine takes no worker's place", "[relay]") {
+  if (::geteuid() != 0) return test::skip("needs root");
+  for (const bool for_all_users : {false, true}) {
+    RelayThread own(for_all_users);
+    const std::uint16_t port = own.serve_workers("job", "secret").value();
+    std::optional<test::RawClient> stranger;
+    {
+      const test::AsUser other(test::kSomeUser);
+      stranger.emplace(port);
+    }
+    stranger->send("open secret 127.0.0.1 7000\n");
+    boost::asio::io_context io;
+    CHECK(test::run_until(io, [&] {
+      stranger->poll();
+      return stranger->closed || !stranger->received.empty();
+    }));
+    CHECK(stranger->received == (for_all_users ? "ok\n" : ""));
+  }
 }
 
 TEST_CASE("Relay: what a worker asks for is read strictly", "[relay]") {

@@ -94,6 +94,18 @@ TEST_CASE("Relays: why there is no stream is passed on to the dialer", "[relays]
   CHECK(desk.dial(14) == Lines{"14 hang up (it has dialled twice)"});
 }
 
+TEST_CASE("Relays: a link that waits for its stream can neither meet one nor become a node's",
+          "[relays]") {
+  Desk desk;
+  CHECK(desk.dial(10) == Lines{order(1)});
+  CHECK(desk.meet(10, 1) == Lines{"10 hang up (it has dialled, and meets no stream)"});
+  CHECK(desk.meet(11, 1).size() == 3);
+  CHECK(desk.dial(12) == Lines{order(2)});
+  const std::string hello = encode(AgentMessage(Hello{kProtocolVersion, "job", "c", "", true}));
+  CHECK(desk.deliver(12, hello).back() == "12 hang up (its hello is invalid)");
+  CHECK(desk.dial(13, "c").front() == "13 <- denied: the daemon has no link with node c");
+}
+
 TEST_CASE("Relays: an agent of an older ddprun is not called", "[relays]") {
   Desk desk(/*relays=*/false);
   CHECK(desk.dial(10) ==
