@@ -18,6 +18,7 @@
 #include "common/system/descriptors.h"
 #include "common/system/log.h"
 #include "common/text/figures.h"
+#include "common/text/words.h"
 #include "launcher/replay/program.h"
 #include "launcher/run/launch.h"
 
@@ -63,6 +64,16 @@ Result<std::vector<ReadBundle>> bundles_of_run(const ReplayOptions& options) {
                  (options.run.empty() ? "" : " of run " + options.run) +
                  ": a run writes them with --bundle-every");
   }
+  // Bundles of failures lack what is kept in shards, without which no other step can be computed.
+  const auto has_most = [&](const ReadBundle& one) {
+    return std::ranges::all_of(found, [&](const ReadBundle& other) {
+      return other.bundle.items.size() <= one.bundle.items.size();
+    });
+  };
+  std::vector<bool> is_whole;
+  for (const ReadBundle& one : found) is_whole.push_back(has_most(one));
+  std::size_t next = 0;
+  std::erase_if(found, [&](const ReadBundle&) { return !is_whole[next++]; });
   const auto step = [](const ReadBundle& one) { return one.bundle.step; };
   std::ranges::stable_sort(found, {}, step);
   const auto twice = std::ranges::unique(found, {}, step);
@@ -93,7 +104,7 @@ class Bisection {
                  at_bad +
                  "; its state is that of the steps before, computed again. Replay it: "
                  "ddprun replay " +
-                 bundles_[*bad].path);
+                 bundles_[*bad].path + own_program());
   }
 
  private:
@@ -103,6 +114,13 @@ class Bisection {
     return true;
   }
   static std::string text_of(const Walk& walk) { return walk.work + ": " + walk.found; }
+
+  // What a replay has to be given, too, if it is not the bundle's program.
+  std::string own_program() const {
+    std::string text = options_.argv.empty() ? "" : " --";
+    for (const std::string& word : options_.argv) text += " " + shell_quote(word);
+    return text;
+  }
 
   // Nothing can be said of a program that does not get as far as the job's first step.
   Result<Walk> start(const ReadBundle& from, const std::string& until) {
@@ -123,14 +141,21 @@ class Bisection {
       return Failure{Errc::kNotFound, "the program was interrupted"};
     }
     if (text->empty()) {
-      return Failure{Errc::kBadMessage, "the program has not begun " + step_text(from) + ", it " +
-                                            ended +
-                                            ": replay it alone, with ddprun "
-                                            "replay " +
-                                            from.path};
+      const bool has_last = !until.empty() && until != kUntilEnd;
+      return Failure{
+          Errc::kBadMessage,
+          "the program has not begun " + step_text(from) + ", it " + ended +
+              ": replay it alone, with ddprun replay " + from.path + own_program() +
+              (has_last ? "; if that works, remove " + until + ", which is damaged" : "")};
     }
     auto walk = decode_walk(*text);
     if (!walk) return walk.error();
+    if (walk->state == WalkState::kComputes && death.succeeded()) {
+      return Failure{Errc::kBadMessage,
+                     "the program ends by itself after step " + std::to_string(walk->step) +
+                         ", before the last one that is to be computed: give it the arguments of "
+                         "the run, behind --"};
+    }
     if (walk->state == WalkState::kComputes) walk->state = WalkState::kFailed, walk->found = ended;
     return walk;
   }
@@ -175,7 +200,7 @@ class Bisection {
                                std::to_string(walk->step) + ".bundle";
       const bool is_there = ::access(path.c_str(), R_OK) == 0;
       return found("the first bad step is " + std::to_string(walk->step) + ": " + text_of(*walk) +
-                   (is_there ? ". Replay it: ddprun replay " + path : ""));
+                   (is_there ? ". Replay it: ddprun replay " + path + own_program() : ""));
     }
     if (walk->state == WalkState::kDiffers) {
       return found("steps " + std::to_string(from.bundle.step) + " to " + last +

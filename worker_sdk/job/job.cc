@@ -346,7 +346,9 @@ bool JobInside::begin_shard(const Step::State& step, int shard, std::string_view
 }
 
 void JobInside::end_shard() {
-  if (std::exchange(has_shard_, false)) GroupInside::progress(*group_)->note_work("", false);
+  if (!std::exchange(has_shard_, false)) return;
+  GroupInside::progress(*group_)->note_work("", false);
+  if (is_walking()) note_walk({.state = Walk::State::kComputes});
 }
 
 // What a rank has measured is the time since the body began, without that in calls of the group,
@@ -442,7 +444,7 @@ void JobInside::commit(Step::State& step, const std::function<void()>& apply) {
   }
   end_shard();
   write_captured(step);
-  if (is_walking() && !step.is_finite) {  // Unless the program has found more.
+  if (replay_ && !step.is_finite) {  // Unless the program has found more.
     capture(step, -1, "the sum of the gradients is not finite", 0);
   }
   if (ends_at_commit(step)) end_replay_here();

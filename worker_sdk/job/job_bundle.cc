@@ -2,6 +2,8 @@
 // the job keeps since the last committed step. A rank that fails by an exception writes it itself;
 // of one whose process has crashed, the lowest rank of the next round does, before it goes on.
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -91,12 +93,22 @@ void remove_old_bundles(const std::string& folder, const std::string& prefix) {
 
 std::atomic<JobInside*> crashing_job{nullptr};
 
-void thin_out(const std::string& folder, const std::string& prefix) {
+// Keeps some, `newest` among them. Those of later steps are of a run before this one that had the
+// same name, or of what the job has computed before it went back.
+void thin_out(const std::string& folder, const std::string& prefix, std::int64_t newest) {
   std::map<std::int64_t, std::string> found;  // By step.
   for (const std::string& name : worker_sdk::names_in(folder).names) {
     if (!name.starts_with(prefix)) continue;
     if (name.ends_with(".bundle.tmp")) ::unlink((folder + "/" + name).c_str());
     if (name.ends_with(".bundle")) found[std::atoll(name.c_str() + prefix.size())] = name;
+  }
+  const auto later = found.upper_bound(newest);
+  if (later != found.end()) {
+    std::fprintf(stderr, "ddprun: bundles of later steps, from step %lld on, are removed from %s\n",
+                 static_cast<long long>(later->first), folder.c_str());
+  }
+  for (auto at = later; at != found.end(); at = found.erase(at)) {
+    ::unlink((folder + "/" + at->second).c_str());
   }
   while (found.size() > kRegularKept) {
     std::vector<std::int64_t> steps;
@@ -233,15 +245,28 @@ void JobInside::capture_crashes(bool while_running) {
 void JobInside::capture_crash(int signal) {
   JobInside* const job = crashing_job.load();
   if (!job || !job->in_body_ || job->leaves_crash_to_others()) return;
+  if (job->forks_ != worker_sdk::fork_count()) return;  // A child of the rank, which goes on.
   const Step::State& step = *job->in_body_;
   if (step.is_committed || job->standing_.condition != Condition::kWhole) return;
   Bundle bundle = job->bundle_of(&step);
-  if (worker_sdk::file_bytes(job->failed_path(bundle) + ".tmp")) return;  // Another rank crashes.
+  if (worker_sdk::make_folders(job->bundles_) != 0) return;
+  const UniqueFd claim = job->claim_crash(bundle);
+  if (!claim) return;
   bundle.cause = Bundle::Cause::kCrash;
   bundle.why = worker_sdk::killed_by(signal);
   bundle.shard = job->has_shard_ ? job->shard_ : -1;
   bundle.work = job->has_shard_ ? job->work_ : "step " + std::to_string(step.number);
   job->write_bundle(std::move(bundle));
+}
+
+// Of ranks that crash in the same step one writes: that which gets the lock, until its copy ends.
+UniqueFd JobInside::claim_crash(const Bundle& bundle) const {
+  const std::string path = bundles_ + "/." + failed_prefix(bundle.run_id) + "crash";
+  UniqueFd claim(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kBundleMode));
+  if (!claim || ::flock(claim.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  const auto age = std::chrono::duration_cast<std::chrono::seconds>(worker_sdk::process_age());
+  const bool is_written = written_at(failed_path(bundle)) >= std::time(nullptr) - age.count();
+  return is_written ? UniqueFd() : std::move(claim);
 }
 
 // Those of the next round: it begins with what this process has computed.
@@ -317,7 +342,8 @@ void JobInside::write_regular_bundle() {
   bundle.work = "step " + std::to_string(committed());
   const std::string run_id = bundle.run_id;
   const std::string path = bundles_ + "/" + regular_name(run_id, committed());
-  if (write_bundle_at(path, std::move(bundle), shards)) thin_out(bundles_, regular_prefix(run_id));
+  if (!write_bundle_at(path, std::move(bundle), shards)) return;
+  thin_out(bundles_, regular_prefix(run_id), committed());
 }
 
 // A failure is a warning: the run has another problem already.

@@ -178,6 +178,7 @@ class JobInside {
   void capture_audited(const Step::State& step, const Dispute& dispute, std::uint64_t hash,
                        const std::string& why);
   bool claim_bundle(bool may_continue);
+  UniqueFd claim_crash(const Bundle& bundle) const;
   Bundle bundle_of(const Step::State* step) const;
   std::string failed_path(const Bundle& bundle) const;
   void write_bundle(Bundle bundle);

@@ -77,7 +77,6 @@ void JobInside::walk_step(const Job::Body& body) {
   }
   const KeptState::NotFinite found = kept_.not_finite(*group_);
   if (found.elements <= replay_->walking->not_finite) return;
-  --standing_.committed;  // It is that step.
   note_walk({.state = Walk::State::kFailed,
              .found = "\"" + found.first + "\" is not finite after the step"});
   std::fflush(nullptr);
@@ -86,7 +85,7 @@ void JobInside::walk_step(const Job::Body& body) {
 
 // In place of what was there: the process may end at any time.
 void JobInside::note_walk(Walk walk) const {
-  walk.step = committed();
+  walk.step = std::max(walk.step, begun_);  // A body may fail behind its commit.
   walk.not_finite = replay_->walking->not_finite;
   const std::string piece =
       walk.shard < 0 ? "step " + std::to_string(walk.step) : piece_of(walk.step, walk.shard);
@@ -108,7 +107,10 @@ void JobInside::note_failed(Step::State& step) {
              .shard = captured.shard,
              .work = captured.work,
              .found = captured.why});
-  if (!walking.goes_on || standing_.condition != Condition::kWhole) return;
+  const bool is_before_step = step.number == committed();
+  if (!walking.goes_on || standing_.condition != Condition::kWhole || !is_before_step) return;
+  Shards shards;
+  for (const auto& one : sharded_) shards.push_back(one->state_->gather_on_first(*group_));
   Bundle bundle = replay_->bundle;
   bundle.cause = Bundle::Cause::kFailure;
   bundle.step = step.number, bundle.shard = captured.shard, bundle.shards = step.shards;
@@ -118,7 +120,7 @@ void JobInside::note_failed(Step::State& step) {
   const std::string from = environment_variable(kReplayVariable);
   const std::string path = from.substr(0, from.rfind('/') + 1) + failed_prefix(bundle.run_id) +
                            std::to_string(step.number) + ".bundle";
-  if (!worker_sdk::file_bytes(path)) (void)write_bundle_at(path, std::move(bundle), {});
+  if (!worker_sdk::file_bytes(path)) (void)write_bundle_at(path, std::move(bundle), shards);
 }
 
 void JobInside::end_walk(Step::State& step) {
@@ -142,6 +144,7 @@ void JobInside::arrive() {
     }
   }
   note_walk({.state = different.empty() ? Walk::State::kGood : Walk::State::kDiffers,
+             .step = committed(),
              .found = different});
   std::fflush(nullptr);
   ::_exit(kExitOk);

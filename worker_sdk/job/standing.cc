@@ -79,7 +79,8 @@ Settlement settle(const std::vector<Standing>& by_rank) {
       result.problem =
           "rank " + std::to_string(r) +
           " keeps other state than rank 0: names, their order or sizes differ, or "
-          "check_every, even_shards, memory_every or audit of JobOptions (ddprun --audit)";
+          "check_every, even_shards, memory_every or audit of JobOptions (ddprun --audit), or "
+          "ddprun's --bundle-every";
     }
     if (one.condition == Condition::kTorn) torn = static_cast<int>(r);
     if (one.condition == Condition::kWhole && one.met >= 0) result.is_lost = false;

@@ -236,7 +236,7 @@ class Job(Handle):
             ctypes.byref(handle),
             operation="Job.keep_sharded",
         )
-        return Sharded(handle.value or 0, count, (self, function))
+        return Sharded(handle.value or 0, count, (self, function), lambda: self.committed)
 
     def resume(self, step: int) -> None:
         """Declare, before :meth:`run`, that the kept state is a checkpoint's after `step` steps.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from .._buffers import ELEMENT_TYPES, Lent, lend
@@ -21,8 +22,11 @@ class Sharded:
     what is returned is valid until the step is committed.
     """
 
-    def __init__(self, handle: int, count: int, held: Any) -> None:
+    def __init__(
+        self, handle: int, count: int, held: Any, live: Callable[[], Any] = lambda: None
+    ) -> None:
         self._handle = handle
+        self._live = live  # Raises if the job is closed, and with it the handle.
         self._held = held  # What the library calls.
         self.count = count
         self.first = 0
@@ -38,6 +42,7 @@ class Sharded:
 
     def gather(self, group: ProcessGroup, whole: Any) -> None:
         """Write all elements as of now() into the array `whole`; collective."""
+        self._live()
         lent: Lent = lend(whole, writable=True)
         buffer, held = lent
         function = library().ddprun_sharded_gather
@@ -46,6 +51,7 @@ class Sharded:
         del held
 
     def _part(self, name: str) -> memoryview:
+        self._live()
         first, part = ctypes.c_size_t(), Buffer(ctypes.sizeof(Buffer))
         function = getattr(library(), f"ddprun_{name}")
         check(function(self._handle, ctypes.byref(first), ctypes.byref(part)), "Sharded")

@@ -49,7 +49,7 @@ Kept = Iterator["Array | Functions"]
 _ZIP = b"PK"  # The beginning of torch.save()'s files; pickles differ.
 
 
-def _dumps(value: Any) -> bytes:
+def dumps(value: Any) -> bytes:
     torch = sys.modules.get("torch")
     if torch is None:
         return pickle.dumps(value)
@@ -58,7 +58,7 @@ def _dumps(value: Any) -> bytes:
     return file.getvalue()
 
 
-def _loads(state: bytes) -> Any:
+def loads(state: bytes) -> Any:
     # The data is from a rank of this job, which runs this program. torch may have been imported
     # since or not.
     if not state.startswith(_ZIP):
@@ -69,9 +69,9 @@ def _loads(state: bytes) -> Any:
 
 def _pickled(name: str, get: Callable[[], Any], put: Callable[[Any], Any]) -> Functions:
     def load(state: bytes) -> None:
-        put(_loads(state))
+        put(loads(state))
 
-    return Functions(name, lambda: _dumps(get()), load)
+    return Functions(name, lambda: dumps(get()), load)
 
 
 def _is_torch(value: Any, *path: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
@@ -12,6 +11,7 @@ from ..._errors import BadArgument, Unsupported
 from ..._group import ProcessGroup
 from .. import Job, Step
 from .._sharded import Sharded
+from .._state import dumps, loads
 
 _BUCKET = 1 << 20  # Elements that are gathered at a time.
 
@@ -47,11 +47,19 @@ class ShardedOptimizer:
     module: whose parameters that require a gradient are of float32, contiguous, in host memory.
     make: ``make(parameters)`` returns the optimizer, of one parameter group.
     shards: the number of parts, at least the largest number of ranks.
+    name: of the moments, if a job has several such optimizers.
     """
 
     def __init__(
-        self, job: Job, module: Any, make: Callable[[list[Any]], Any], *, shards: int = 64
+        self,
+        job: Job,
+        module: Any,
+        make: Callable[[list[Any]], Any],
+        *,
+        shards: int = 64,
+        name: str = "moments",
     ) -> None:
+        self._job = job
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         for parameter in self._parameters:
             is_f32 = parameter.dtype == torch.float32 and parameter.device.type == "cpu"
@@ -69,23 +77,34 @@ class ShardedOptimizer:
         self._count = sum(p.numel() for p in self._parameters)
         self._steps = 0
         self._restored: dict[str, Any] = {}
+        self._begins_at = 0  # The step with which `_restored` goes on.
+        self._updated: int | None = None  # A step whose new weights are not in their place.
         self._moments: dict[str, Sharded] = {
-            name: job.keep_sharded(
-                f"moments {name}", self._count, shards=shards, fill=self._fill_of(name)
+            each: job.keep_sharded(
+                f"{name} {each}", self._count, shards=shards, fill=self._fill_of(each)
             )
-            for name in names
+            for each in names
         }
         self._round: int | None = None
         self._ranges: list[tuple[int, int]] = []  # By rank.
-        job.keep_state("moments", self._save, self._load)
+        job.keep_state(name, self._save, self._load)
 
     def update(self, step: Step) -> None:
         """Compute this rank's part of the step, and gather the new weights; collective.
 
         After ``backward()``, whose gradients on all ranks must be equal; before ``commit()``.
         Afterwards ``.grad`` of each parameter has its new weights, which :meth:`apply` puts in
-        their place.
+        their place. Not for a step that is left out, as one whose gradients are not finite: its
+        moments are those of the step before.
         """
+        if self._updated is not None and self._updated < step.number:
+            raise BadArgument(
+                f"step {self._updated} was committed with new moments but without apply(): call"
+                " update() only in steps in which apply() puts the new weights in their place"
+            )
+        if any(parameter.grad is None for parameter in self._parameters):
+            raise BadArgument("a parameter has no gradient: call backward() before update()")
+        self._updated = step.number
         after = {name: _tensor_of(each.next()) for name, each in self._moments.items()}
         some = next(iter(self._moments.values()))
         first, last = some.first, some.first + len(next(iter(after.values())))
@@ -112,6 +131,10 @@ class ShardedOptimizer:
             for parameter in self._parameters:
                 parameter.copy_(parameter.grad)
         self._steps += 1
+        self._updated = None
+        # A rank whose round ends behind its commit may still be asked for those of that step.
+        if self._restored and self._steps > self._begins_at + 1:
+            self._restored = {}
 
     def state(self, group: ProcessGroup) -> dict[str, Any]:
         """Return all moments, for a checkpoint, on all ranks; collective, in ``between()``."""
@@ -128,12 +151,18 @@ class ShardedOptimizer:
                 raise BadArgument(f'the state has no "{name}" of {self._count} elements')
         self._load(state["rest"])
         self._restored = {name: state[name] for name in self._moments}
+        self._begins_at = self._steps
 
     def _fill_of(self, name: str) -> Callable[[int, memoryview], None]:
         def fill(first: int, part: memoryview) -> None:
             moments = _tensor_of(part)
             if self._restored:
                 moments.copy_(self._restored[name][first : first + len(part)])
+            elif self._job.committed > 0:
+                raise BadArgument(
+                    f"the moments of step {self._job.committed} are not there: pass a result of"
+                    " state() to restore() before a job that goes on from a checkpoint"
+                )
             else:
                 moments.zero_()
 
@@ -142,13 +171,12 @@ class ShardedOptimizer:
     def _save(self) -> bytes:
         group = self.local.param_groups[0]
         options = {key: value for key, value in group.items() if key != "params"}
-        file = io.BytesIO()
-        torch.save({"steps": self._steps, "options": options}, file)
-        return file.getvalue()
+        return dumps({"steps": self._steps, "options": options})
 
     def _load(self, saved: bytes) -> None:
-        state = torch.load(io.BytesIO(saved))
+        state = loads(saved)
         self._steps = state["steps"]
+        self._updated = None
         self.local.param_groups[0].update(state["options"])
 
     def _pieces(self, first: int, last: int) -> Iterator[_Piece]:

@@ -36,34 +36,51 @@ namespace ddprun::torch {
 class ShardedAdamW {
  public:
   /// Construct it before job.run(), which it must outlive. For contiguous parameters of f32 in host
-  /// memory. `shards`: the number of parts, at least the largest number of ranks.
+  /// memory. `shards`: the number of parts, at least the largest number of ranks. `name`: of the
+  /// moments, if a job has several such optimizers. A job with it cannot resume() from a checkpoint
+  /// of the program's own, which has no moments.
   ShardedAdamW(elastic::Job& job, const ::torch::nn::Module& module,
-               const ::torch::optim::AdamWOptions& options, int shards = 64)
+               const ::torch::optim::AdamWOptions& options, int shards = 64,
+               const std::string& name = "moments")
       : options_(options) {
-    for (const auto& [name, p] : detail::each_once(module.named_parameters())) {
+    for (const auto& [of, p] : detail::each_once(module.named_parameters())) {
       if (!p.requires_grad()) continue;
       if (p.scalar_type() != at::kFloat || !p.is_cpu() || !p.is_contiguous()) {
         throw Error(ErrorKind::unsupported, {.operation = "ShardedAdamW"},
-                    "parameter " + name + " is not of contiguous f32 in host memory");
+                    "parameter " + of + " is not of contiguous f32 in host memory");
       }
       parameters_.push_back(p);
       count_ += static_cast<std::size_t>(p.numel());
     }
-    const auto keep = [&](const char* name) {
-      moments_.push_back(&job.keep_sharded(name, {.count = count_, .shards = shards}));
+    const auto keep = [&](const char* which) {
+      moments_.push_back(&job.keep_sharded(name + which, {.count = count_, .shards = shards}));
     };
-    keep("moments exp_avg"), keep("moments exp_avg_sq");
-    if (options.amsgrad()) keep("moments max_exp_avg_sq");
+    keep(" exp_avg"), keep(" exp_avg_sq");
+    if (options.amsgrad()) keep(" max_exp_avg_sq");
     job.keep(
-        "moments", [this] { return state(); }, [this](std::string_view bytes) { restore(bytes); });
+        name, [this] { return state(); }, [this](std::string_view bytes) { restore(bytes); });
   }
   ShardedAdamW(const ShardedAdamW&) = delete;
   ShardedAdamW& operator=(const ShardedAdamW&) = delete;
 
   /// Computes this rank's part of the step and gathers the new weights: collective, after
   /// backward(), before commit(). Afterwards the gradient of each parameter has its new weights.
+  /// Not for a step that is left out, as one whose gradients are not finite: its moments are those
+  /// of the step before.
   void update(elastic::Step& step) {
     const ::torch::NoGradGuard no_grad;
+    if (updated_ >= 0 && updated_ < step.number()) {
+      throw Error(ErrorKind::bad_argument, {.operation = "ShardedAdamW::update"},
+                  "step " + std::to_string(updated_) +
+                      " was committed with new moments but without apply(): call update() only in "
+                      "steps in which apply() puts the new weights in their place");
+    }
+    for (const at::Tensor& p : parameters_) {
+      if (p.grad().defined()) continue;
+      throw Error(ErrorKind::bad_argument, {.operation = "ShardedAdamW::update"},
+                  "a parameter has no gradient: call backward() before update()");
+    }
+    updated_ = step.number();
     std::vector<std::span<float>> after;
     for (elastic::Sharded* const each : moments_) after.push_back(each->next<float>());
     const std::size_t first = moments_.front()->first();
@@ -90,6 +107,7 @@ class ShardedAdamW {
     const ::torch::NoGradGuard no_grad;
     for (const at::Tensor& p : parameters_) p.detach().copy_(p.grad());
     ++steps_;
+    updated_ = -1;
   }
 
   /// Kept by the job: change them, such as the learning rate, in the function of commit() only.
@@ -120,6 +138,7 @@ class ShardedAdamW {
     }
     std::memcpy(&rest, bytes.data(), sizeof rest);
     steps_ = rest.steps;
+    updated_ = -1;
     options_.lr(rest.lr).betas({rest.beta1, rest.beta2});
     options_.eps(rest.eps).weight_decay(rest.weight_decay);
   }
@@ -208,6 +227,7 @@ class ShardedAdamW {
   std::size_t count_ = 0;
   std::vector<elastic::Sharded*> moments_;
   std::int64_t steps_ = 0;
+  std::int64_t updated_ = -1;  // A step whose new weights are not in their place.
   int round_ = -1;
   std::vector<std::int64_t> ends_;  // By rank, of its part, the first element and the one behind.
 };
