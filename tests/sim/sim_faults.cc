@@ -26,6 +26,7 @@ void Cluster::crash_agent(const std::string& name) {
 // Workers that were in a collective with those of a host that is gone.
 void Cluster::fail_victims(const std::string& gone) {
   const int round = hosts_.at(gone).workers_round;
+  if (round < 0) return;  // Its workers waited for their first seats.
   const auto& workers = hosts_.at(gone).workers;
   const bool in_round = std::any_of(workers.begin(), workers.end(),
                                     [&](const Worker& w) { return w.round == round && !w.left; });
