@@ -264,9 +264,13 @@ UniqueFd JobInside::claim_crash(const Bundle& bundle) const {
   const std::string path = bundles_ + "/." + failed_prefix(bundle.run_id) + "crash";
   UniqueFd claim(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kBundleMode));
   if (!claim || ::flock(claim.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  const auto age = std::chrono::duration_cast<std::chrono::seconds>(worker_sdk::process_age());
-  const bool is_written = written_at(failed_path(bundle)) >= std::time(nullptr) - age.count();
-  return is_written ? UniqueFd() : std::move(claim);
+  struct stat found {};
+  if (::stat(failed_path(bundle).c_str(), &found) != 0) return claim;
+  const auto written =
+      std::chrono::seconds(found.st_mtim.tv_sec) + std::chrono::nanoseconds(found.st_mtim.tv_nsec);
+  const auto began = std::chrono::system_clock::now() - worker_sdk::process_age();
+  const bool is_of_others = written >= began.time_since_epoch();  // And not of a life before.
+  return is_of_others ? UniqueFd() : std::move(claim);
 }
 
 // Those of the next round: it begins with what this process has computed.
