@@ -78,7 +78,7 @@ ddprun_test(NAME bits_test SOURCES unit/worker_sdk/bits_test.cc LIBRARIES ddprun
 ddprun_test(NAME job_test
             SOURCES unit/elastic/job_test.cc unit/elastic/job_audit_test.cc unit/elastic/job_bundle_test.cc unit/common/bundle_test.cc fuzz/common/bundle_fuzz.cc
                     unit/elastic/job_memory_test.cc unit/worker_sdk/agent_link_test.cc
-                    unit/worker_sdk/gloo_mesh_test.cc unit/worker_sdk/gloo_peers_test.cc
+                    unit/worker_sdk/gloo_mesh_test.cc unit/worker_sdk/gloo_peers_test.cc unit/worker_sdk/gloo_relay_test.cc
             LIBRARIES ddprun::worker_sdk ddprun_gloo nlohmann_json::nlohmann_json LABELS unit)
 ddprun_test(NAME stores_test SOURCES unit/worker_sdk/stores_test.cc LIBRARIES ddprun::worker_sdk LABELS unit)
 ddprun_test(NAME shm_backend_test SOURCES unit/worker_sdk/shm_backend_test.cc LIBRARIES ddprun::worker_sdk

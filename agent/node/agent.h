@@ -266,6 +266,7 @@ class Agent {
   bool shows_stopping_ = false;  // It shows which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;
   std::string store_address_;  // At which this machine reaches it.
+  bool warned_of_old_daemon_ = false;
   bool warned_of_loopback_ = false;
   bool store_used_ = false;  // A round has had it; the next one needs a fresh one.
   std::optional<rendezvous::Seat> seat_;

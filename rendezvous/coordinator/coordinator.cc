@@ -245,7 +245,7 @@ std::vector<LinkAction> Coordinator::on_tick(TimePoint now) {
   }
   forget_idle();
   for (const Relays::Waiting& late : relays_.expire(now)) {
-    deny_relay(late.dialer, "node " + late.node + " has not answered");
+    deny_relay(late.dialer, "node " + late.node + " has not answered", /*again=*/true);
   }
   return std::exchange(actions_, {});
 }
@@ -343,7 +343,9 @@ void Coordinator::dial(LinkId link, const Dial& dial) {
   }
   const auto links = links_.find(dial.run_id);
   const bool is_here = links != links_.end() && links->second.contains(dial.node);
-  if (!is_here) return deny_relay(link, "the daemon has no link with node " + dial.node);
+  if (!is_here) {  // Its agent may be about to connect anew.
+    return deny_relay(link, "the daemon has no link with node " + dial.node, /*again=*/true);
+  }
   const LinkId agent = links->second.at(dial.node);
   if (!peers_.at(agent).relays) {
     return deny_relay(link, "node " + dial.node + " has an older ddprun, which cannot be dialled");
@@ -369,8 +371,8 @@ void Coordinator::meet(LinkId link, const Meet& meet) {
   actions_.push_back(Bridge{waiting->dialer, link, relays_.slot_of(meet.run_id)});
 }
 
-void Coordinator::deny_relay(LinkId link, const std::string& why) {
-  actions_.push_back(Send{link, encode(Joined{why})});
+void Coordinator::deny_relay(LinkId link, const std::string& why, bool again) {
+  actions_.push_back(Send{link, encode(Joined{why, again})});
   actions_.push_back(Hangup{link, ""});
 }
 

@@ -164,7 +164,7 @@ class Coordinator {
   void answer(LinkId link, const Command& command);
   void dial(LinkId link, const Dial& dial);
   void meet(LinkId link, const Meet& meet);
-  void deny_relay(LinkId link, const std::string& why);
+  void deny_relay(LinkId link, const std::string& why, bool again = false);
   Result<std::string> obey(const Command& command);
   void take_times(const Peer& peer, const Heartbeat& beat);
   void note_event(const std::string& run_id, const Run& run, const RunEvent& event);

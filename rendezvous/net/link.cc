@@ -1,5 +1,7 @@
 #include "rendezvous/net/link.h"
 
+#include <sys/socket.h>
+
 #include <array>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
@@ -16,6 +18,15 @@ using boost::asio::ip::tcp;
 constexpr int kReadsPerTurn = 16;  // Of one link, so that none keeps the others waiting.
 constexpr std::size_t kReadBytes = 16 << 10;
 
+// Numeric; or, of one end of a socket pair, what is behind the other.
+std::string peer_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  const bool is_pair = ::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                       address.ss_family == AF_UNIX;
+  return is_pair ? "the other end of a relayed stream" : peer_address(socket).to_string();
+}
+
 }  // namespace
 
 std::shared_ptr<Link> Link::make(Connected connection, LinkOptions options,
@@ -27,7 +38,7 @@ Link::Link(Connected connection, LinkOptions options, std::shared_ptr<void> slot
     : connection_(std::move(connection)),
       options_(options),
       slot_(std::move(slot)),
-      peer_address_(rendezvous::peer_address(connection_.socket.native_handle()).to_string()),
+      peer_address_(peer_of(connection_.socket.native_handle())),
       local_address_(rendezvous::local_address(connection_.socket.native_handle()).to_string()),
       close_timer_(connection_.socket.get_executor()),
       frames_(options.body_bytes_max) {}

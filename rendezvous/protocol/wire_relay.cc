@@ -34,6 +34,7 @@ void fields(A& a, archive::Is<Meet> auto& m) {
 }
 void fields(auto& a, archive::Is<Joined> auto& m) {
   a.constant("is", "joined"), a.text("error", m.error, kRelayErrorMax);
+  a.added("again", m.again);
 }
 
 std::string encode(const RelayRequest& request) {

@@ -44,6 +44,7 @@ using RelayRequest = std::variant<Dial, Meet>;
 
 struct Joined {
   std::string error{};  // Not empty: there is no stream, and why.
+  bool again = false;   // Another dial may succeed, such as once the node is back.
   bool operator==(const Joined&) const = default;
 };
 

@@ -82,7 +82,10 @@ class Relaying : public std::enable_shared_from_this<Relaying> {
   void receive(const std::string& body) {
     const auto joined = decode_joined(body);
     if (!joined) return finish(joined.error());
-    if (!joined->error.empty()) return finish(Failure{Errc::kNotFound, joined->error});
+    if (!joined->error.empty()) {
+      return finish(
+          Failure{joined->again ? kDialAgain : make_error_code(Errc::kNotFound), joined->error});
+    }
     Released released = link_->release();
     link_.reset();
     finish(std::move(released));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "common/error.h"
 #include "rendezvous/net/connect.h"
@@ -14,8 +15,12 @@
 
 namespace ddprun::rendezvous {
 
+// Of a Failure: the daemon has refused a stream that it may grant later.
+inline const std::error_code kDialAgain =
+    std::make_error_code(std::errc::resource_unavailable_try_again);
+
 // `daemon`: where it listens, and the token; its timeout is for the stream as a whole. Failures are
-// those of async_connect(), and kNotFound with the daemon's sentence where it refuses. The handler
+// those of async_connect(), and with the daemon's sentence kNotFound or kDialAgain. The handler
 // is called once, from the loop, unless the returned handle is destroyed before; destroy it before
 // the io_context.
 std::shared_ptr<void> async_relay(boost::asio::io_context& io, ConnectOptions daemon,

@@ -5,7 +5,8 @@
 //   open NONCE ADDRESS PORT,PORT,...   other nodes may dial these ports of this node, until this
 //                                      connection closes; the answer is "ok"
 //   dial NONCE NODE PORT               the answer is "ok", and the connection is a stream to that
-//                                      port of that node from then on; or "no" and the reason
+//                                      port of that node from then on; or the reason, behind
+//                                      "again" if another try may succeed, else behind "no"
 //
 // The nonce is in the workers' environment, where other users cannot read it.
 

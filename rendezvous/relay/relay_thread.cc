@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <boost/asio/error.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -23,6 +24,14 @@ using boost::asio::ip::tcp;
 
 constexpr Milliseconds kOwnPortLimit{3'000};
 constexpr Milliseconds kDialLimit{12'000};  // The daemon gives up before, and says why.
+
+// The line for a worker that gets no stream. The daemon's own words come without a code.
+std::string refusal_of(const Failure& failure) {
+  const bool is_sentence = failure.code == Errc::kNotFound || failure.code == kDialAgain;
+  const bool is_final = failure.code == Errc::kNotFound || failure.code == Errc::kBadToken;
+  return (is_final ? "no " : "again ") +
+         plain_line(is_sentence ? failure.context : to_string(failure)) + "\n";
+}
 
 // An agent's end of one stream.
 class Meeting : public std::enable_shared_from_this<Meeting> {
@@ -51,7 +60,10 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
     own_->async_connect(own, [self = shared_from_this(), port](boost::system::error_code error) {
       self->timer_.cancel();
       if (!error) return self->call();
-      self->fail("connecting to port " + std::to_string(port) + " there: " + error.message());
+      const bool is_late = error == boost::asio::error::operation_aborted;
+      const std::string limit = std::to_string(kOwnPortLimit.count());
+      self->fail("connecting to port " + std::to_string(port) +
+                 " there: " + (is_late ? "no answer within " + limit + " ms" : error.message()));
     });
   }
 
@@ -188,10 +200,7 @@ void RelayThread::dial(const DialRequest& request, UniqueFd client, const std::s
   const Dial wanted{.run_id = run_id_, .node = request.node, .port = request.port};
   relay(io_, daemon_, wanted, [this, end, answer](Result<Released> stream) {
     if (!stream) {
-      const Failure& failure = stream.error();
-      const bool is_sentence = failure.code == Errc::kNotFound;  // Of the daemon.
-      const std::string why =
-          "no " + plain_line(is_sentence ? failure.context : to_string(failure)) + "\n";
+      const std::string why = refusal_of(stream.error());
       if (!answer.empty()) (void)::send(end->get(), why.data(), why.size(), MSG_NOSIGNAL);
       return;
     }

@@ -140,8 +140,13 @@ void GlooBackend::connect(const GlooOptions& options) {
   context->setTimeout(left_until(options.deadline));
   const auto mesh_keys = with_prefix(*options.store, prefix_ + "/mesh");
   GlooStore store(*mesh_keys, options.deadline);
-  const GlooRelay relay(options.relay, options.deadline,
-                        [fence = options.fence] { return fence && fence->is_raised(); });
+  const GlooRelay relay(
+      {.place = options.relay,
+       .roster = roster_,
+       .networks = options.networks,
+       .keys = mesh_keys.get(),
+       .deadline = options.deadline,
+       .give_up = [fence = options.fence] { return fence && fence->is_raised(); }});
   context->connect(store, device, options.ports, options.fence.get(), relay);
   context_ = context;
   connections_ = find_connections(*context_);

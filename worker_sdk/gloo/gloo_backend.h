@@ -43,6 +43,7 @@ struct GlooOptions {
   std::string interface;              // If not empty, used instead.
   PortRange ports;                    // For this rank's ends; any: the kernel chooses.
   RelayPlace relay;                   // For ranks of other nodes that cannot be reached.
+  std::vector<std::string> networks;  // By rank, network_domain(); empty: not known.
   Store* store = nullptr;             // Needed while the constructor runs.
   std::string prefix;                 // Prefix of this group's keys in the store.
   Clock::time_point deadline{};       // For the constructor.

@@ -303,19 +303,6 @@ void close_all(gloo::transport::Context& peers, Ends& ends) noexcept {
 
 namespace {
 
-// Between the addresses of a rank and its node, if the rank can be dialled there.
-constexpr std::string_view kNodeMark("\0relay\0", 7);
-
-// Takes the node off what a rank has published.
-std::string take_node(std::vector<char>& published) {
-  const std::string_view all(published.data(), published.size());
-  const std::size_t at = all.rfind(kNodeMark);
-  if (at == all.npos) return {};
-  std::string node(all.substr(at + kNodeMark.size()));
-  published.resize(at);
-  return node;
-}
-
 const sockaddr* as_sockaddr(const sockaddr_storage& address) {
   return reinterpret_cast<const sockaddr*>(&address);
 }
@@ -358,13 +345,16 @@ void begin_try(DirectTry& attempt) {
 }
 
 // Waits for all of them together; those that fail, or take longer, lose their socket.
-void finish_tries(std::vector<DirectTry>& attempts, const std::function<void()>& check) {
-  const auto deadline = Clock::now() + kDirectLimit;
-  constexpr int kLookMs = 100;
+void finish_tries(std::vector<DirectTry>& attempts, Clock::time_point latest,
+                  const std::function<void()>& check) {
+  const auto deadline = std::min(latest, Clock::now() + kDirectLimit);
+  constexpr std::chrono::milliseconds kLook{100};
   for (DirectTry& attempt : attempts) {
     while (attempt.socket) {
       pollfd entry{attempt.socket.get(), POLLOUT, 0};
-      const int ready = ::poll(&entry, 1, kLookMs);
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - std::min(Clock::now(), deadline));
+      const int ready = ::poll(&entry, 1, static_cast<int>(std::min(left, kLook).count()));
       check();
       if (ready <= 0 && Clock::now() < deadline) continue;
       int error = ready > 0 ? 0 : ETIMEDOUT;
@@ -408,33 +398,29 @@ void GlooMesh::connect(gloo::rendezvous::Store& store,
   const auto heeds = !fence ? nullptr : fence->listen([peers, ends] { close_all(*peers, *ends); });
   try {
     const UniqueFd opened = relay.is_there() ? relay.open(host, listening) : UniqueFd();
-    if (opened) {
-      mine.insert(mine.end(), kNodeMark.begin(), kNodeMark.end());
-      mine.insert(mine.end(), relay.node().begin(), relay.node().end());
-    }
     store.set(std::to_string(rank), mine);
     // The addresses of all peers are read before the first connection: a peer that cannot connect
     // reports that in place of its addresses, and the peers that it connects to would wait for it.
     std::vector<std::vector<char>> addresses(static_cast<std::size_t>(size));
-    std::vector<std::string> nodes(static_cast<std::size_t>(size));
+    std::vector<std::string> nodes(static_cast<std::size_t>(size));  // Of those to be dialled.
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       auto theirs = store.get(std::to_string(peer));  // Waits for it.
       if (theirs.empty()) throw gloo::IoException(kPeerCannotConnect);
-      nodes[static_cast<std::size_t>(peer)] = take_node(theirs);
+      if (opened) nodes[static_cast<std::size_t>(peer)] = relay.other_node(peer);
       addresses[static_cast<std::size_t>(peer)] = extractAddress(theirs, peer);
     }
     require_open(fence);
     // Between nodes that can be dialled the lower rank connects, directly or through the daemon.
     std::vector<DirectTry> attempts;
-    for (int peer = rank + 1; opened && peer < size; ++peer) {
+    for (int peer = rank + 1; peer < size; ++peer) {
       const auto p = static_cast<std::size_t>(peer);
-      if (nodes[p].empty() || nodes[p] == relay.node()) continue;
-      const gloo::transport::tcp::Address theirs(addresses[p]);
-      attempts.push_back({peer, nodes[p], theirs.getSockaddr(), {}});
-      if (!relay.is_only_way()) begin_try(attempts.back());
+      if (nodes[p].empty()) continue;
+      const sockaddr_storage theirs = gloo::transport::tcp::Address(addresses[p]).getSockaddr();
+      attempts.push_back({peer, nodes[p], theirs, {}});
+      if (!relay.is_only_way(peer, host, host_in(theirs))) begin_try(attempts.back());
     }
-    finish_tries(attempts, [&] { require_open(fence); });
+    finish_tries(attempts, relay.deadline(), [&] { require_open(fence); });
     auto next = attempts.begin();
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
@@ -443,11 +429,12 @@ void GlooMesh::connect(gloo::rendezvous::Store& store,
       ends->add(address);
       auto& pair = static_cast<GlooPair&>(*peers->getPair(peer));
       if (next != attempts.end() && next->peer == peer) {
-        if (!next->socket)
-          next->socket = relay.dial(next->node, port_in(next->address), next->failure);
+        if (!next->socket) {
+          next->socket = relay.dial(peer, next->node, port_in(next->address), next->failure);
+        }
         ends->add(gloo::transport::tcp::Address::fromPeerName(next->socket.get()).bytes());
         pair.adopt(std::move(next++->socket));
-      } else if (opened && !nodes[p].empty() && nodes[p] != relay.node()) {
+      } else if (!nodes[p].empty()) {
         pair.await_peer();
       } else {
         pair.connect(address);

@@ -312,6 +312,7 @@ std::unique_ptr<GlooBackend> Joiner::connect_gloo(const Table& table) {
     options.address = address_for_peers(table.hellos, rank_, deadline_);
   options.ports = plan_.ports;
   options.relay = plan_.relay;
+  for (const Introduction& hello : table.hellos) options.networks.push_back(hello.network);
   options.store = joined_.store.get();
   options.prefix = prefix_ + "/gloo";
   options.deadline = deadline_, options.fence = kin_.fence;

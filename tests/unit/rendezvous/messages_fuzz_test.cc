@@ -63,7 +63,7 @@ std::vector<std::string> real_messages() {
                                  Meet{.run_id = "run", .node = "n", .stream = 7, .error = "no"}}) {
     all.push_back('\12' + encode(m));
   }
-  all.push_back('\13' + encode(Joined{"why not"}));
+  all.push_back('\13' + encode(Joined{"why not", true}));
   all.push_back("\14open nonce ::1 29500,29501");
   all.push_back("\14dial nonce host.1 29500");
   return all;

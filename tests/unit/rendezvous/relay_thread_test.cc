@@ -201,6 +201,8 @@ TEST_CASE("Relay: a worker gets a stream with one line, and the bytes behind it 
   test::RawClient early(*port);
   CHECK(ask(early, "dial secret b " + theirs + "\n") ==
         "no port " + theirs + " there is none of this run's\n");
+  test::RawClient lost(*port);
+  CHECK(ask(lost, "dial secret c 7000\n") == "again the daemon has no link with node c\n");
   const auto there = nodes.thread.serve_workers("job", "other");
   {
     test::RawClient opener(there.value());
@@ -223,6 +225,11 @@ TEST_CASE("Relay: a worker gets a stream with one line, and the bytes behind it 
     test::RawClient late(*port);
     return ask(late, "dial secret b " + theirs + "\n").starts_with("no port ");
   }));
+  ConnectOptions nowhere = nodes.daemon();
+  nowhere.port = local_port(listen_socket("127.0.0.1", 0).value().get());  // Closed again.
+  own.use_daemon(nowhere);
+  test::RawClient patient(*port);
+  CHECK(ask(patient, "dial secret b " + theirs + "\n").starts_with("again connecting to "));
   test::RawClient stranger(*port);
   stranger.send("dial guess b " + theirs + "\n");
   CHECK(nodes.until([&] { return stranger.poll(), stranger.closed; }));

@@ -27,9 +27,10 @@ struct Desk {
     for (const LinkAction& action : actions) {
       if (const auto* send = std::get_if<Send>(&action)) {
         const auto joined = decode_joined(send->body);
-        const std::string text = joined && joined->error.empty() ? "joined"
-                                 : joined                        ? "denied: " + joined->error
-                                                                 : send->body;
+        const std::string text =
+            joined && joined->error.empty() ? "joined"
+            : joined ? (joined->again ? "denied for now: " : "denied: ") + joined->error
+                     : send->body;
         lines.push_back(std::to_string(send->link) + " <- " + text);
       } else if (const auto* bridge = std::get_if<Bridge>(&action)) {
         lines.push_back(std::to_string(bridge->dialer) + " = " + std::to_string(bridge->agent));
@@ -84,9 +85,9 @@ TEST_CASE("Relays: a stream has one second end, that of the node which was calle
 TEST_CASE("Relays: why there is no stream is passed on to the dialer", "[relays]") {
   Desk desk;
   CHECK(desk.dial(10, "c") ==
-        Lines{"10 <- denied: the daemon has no link with node c", "10 hang up"});
+        Lines{"10 <- denied for now: the daemon has no link with node c", "10 hang up"});
   CHECK(desk.dial(11, "b", "other") ==
-        Lines{"11 <- denied: the daemon has no link with node b", "11 hang up"});
+        Lines{"11 <- denied for now: the daemon has no link with node b", "11 hang up"});
   CHECK(desk.dial(12) == Lines{order(1)});
   CHECK(desk.meet(13, 1, "b", "port 7000 is none of this run's") ==
         Lines{"12 <- denied: port 7000 is none of this run's", "12 hang up", "13 hang up"});
@@ -103,7 +104,7 @@ TEST_CASE("Relays: a link that waits for its stream can neither meet one nor bec
   CHECK(desk.dial(12) == Lines{order(2)});
   const std::string hello = encode(AgentMessage(Hello{kProtocolVersion, "job", "c", "", true}));
   CHECK(desk.deliver(12, hello).back() == "12 hang up (its hello is invalid)");
-  CHECK(desk.dial(13, "c").front() == "13 <- denied: the daemon has no link with node c");
+  CHECK(desk.dial(13, "c").front() == "13 <- denied for now: the daemon has no link with node c");
 }
 
 TEST_CASE("Relays: an agent of an older ddprun is not called", "[relays]") {
@@ -120,7 +121,7 @@ TEST_CASE("Relays: a second end that does not come is waited for until a deadlin
   CHECK(*due <= desk.now + Relays::kPatience);
   desk.now += Relays::kPatience;
   CHECK(desk.show(desk.coordinator.on_tick(desk.now)) ==
-        Lines{"10 <- denied: node b has not answered", "10 hang up"});
+        Lines{"10 <- denied for now: node b has not answered", "10 hang up"});
   CHECK(desk.meet(11, 1).size() == 2);
 }
 

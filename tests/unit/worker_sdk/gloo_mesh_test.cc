@@ -68,7 +68,7 @@ TEST_CASE("Gloo mesh: who waits for a peer that will never connect is freed by t
   const auto fence = std::make_shared<RoundFence>();
   auto outcome = std::async(std::launch::async, [&]() -> std::string {
     try {
-      mesh.connect(store, device, {}, fence.get(), GlooRelay({}, {}, {}));
+      mesh.connect(store, device, {}, fence.get(), GlooRelay({}));
       return "connected";
     } catch (const gloo::IoException& error) {
       return error.what();
@@ -110,7 +110,7 @@ TEST_CASE("Gloo mesh: a fence resets no connection that a peer has yet to accept
   mesh.setTimeout(60s);
   const auto fence = std::make_shared<RoundFence>();
   auto outcome = std::async(std::launch::async, [&] {
-    CHECK_THROWS(mesh.connect(store, device, {}, fence.get(), GlooRelay({}, {}, {})));
+    CHECK_THROWS(mesh.connect(store, device, {}, fence.get(), GlooRelay({})));
   });
   pollfd pending{listener.get(), POLLIN, 0};
   REQUIRE(::poll(&pending, 1, 60'000) == 1);
