@@ -278,14 +278,14 @@ def main(workers, **options):
         # Of ranks one has imported torch before it sends or receives the state, and another has not.
         self.ended("""
             import subprocess
-            from ddprun.elastic._state import _dumps, _loads
+            from ddprun.elastic._state import dumps, loads
             assert "torch" not in sys.modules
-            plain = _dumps({"epoch": 3})
+            plain = dumps({"epoch": 3})
             import torch
-            assert _loads(plain) == {"epoch": 3}
-            child = "import sys; from ddprun.elastic._state import _loads; assert 'torch' not in sys.modules; "
-            child += "assert _loads(sys.stdin.buffer.read())['weights'].tolist() == [1, 2]"
-            state = _dumps({"weights": torch.tensor([1, 2])})
+            assert loads(plain) == {"epoch": 3}
+            child = "import sys; from ddprun.elastic._state import loads; assert 'torch' not in sys.modules; "
+            child += "assert loads(sys.stdin.buffer.read())['weights'].tolist() == [1, 2]"
+            state = dumps({"weights": torch.tensor([1, 2])})
             subprocess.run([sys.executable, "-c", child], input=state, check=True)
         """, nproc=1)
 
