@@ -122,6 +122,9 @@ class Coordinator {
   // From now on agents of other runs are turned away without an answer: they search for theirs.
   void serve_only(std::string run_id) { only_run_ = std::move(run_id); }
 
+  // Before the first of them: see Relays.
+  void number_streams_from(std::uint64_t first) { relays_ = Relays(first); }
+
   // From now on ends of runs are kept, for take_ended(), and answers are given about them.
   void keep_past() { keeps_past_ = true; }
   std::vector<EndedRun> take_ended() { return std::exchange(ended_, {}); }

@@ -54,6 +54,7 @@ class Gate {
   // As the Coordinator's.
   void keep_past() { coordinator_.keep_past(); }
   void serve_only(std::string run_id) { coordinator_.serve_only(std::move(run_id)); }
+  void number_streams_from(std::uint64_t first) { coordinator_.number_streams_from(first); }
   std::vector<EndedRun> take_ended() { return coordinator_.take_ended(); }
   void remember(RunRecord record) { coordinator_.remember(std::move(record)); }
   void check_invariants() const;  // As the Coordinator's.

@@ -20,6 +20,10 @@ using LinkId = std::uint64_t;  // One connection. Never used again.
 
 class Relays {
  public:
+  // `first`: the number of the first stream. A daemon that follows another one has others, so that
+  // an agent's answer to the one before finds no stream.
+  explicit Relays(std::uint64_t first = 1) : next_(first) {}
+
   // Of one run, waiting and joined. 64 nodes on a ring with four connections need as many.
   static constexpr std::size_t kStreamsMax = 256;
   static constexpr Milliseconds kPatience{10'000};  // For the second end.
@@ -52,7 +56,7 @@ class Relays {
  private:
   std::size_t waiting(const std::string& run_id) const;
 
-  std::uint64_t next_ = 1;
+  std::uint64_t next_;
   std::map<std::uint64_t, Waiting> waiting_;           // By stream, so the oldest first.
   std::map<std::string, std::shared_ptr<int>> slots_;  // By run.
 };

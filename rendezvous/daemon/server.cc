@@ -5,6 +5,7 @@
 
 #include "common/system/clock_name.h"
 #include "common/system/log.h"
+#include "common/system/random_id.h"
 #include "common/text/words.h"
 
 namespace ddprun::rendezvous {
@@ -75,6 +76,7 @@ Result<std::unique_ptr<Server>> Server::open(boost::asio::io_context& io, Server
   if (!listener) return listener.error();
   server->listener_ = std::move(*listener);
   server->gate_.serve_only(server->options_.only_run);
+  server->gate_.number_streams_from(random_number() >> 16);  // Exact in JSON, and none wraps.
   server->recall();
   server->replay(journal);
   return server;

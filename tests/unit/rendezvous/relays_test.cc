@@ -133,6 +133,14 @@ TEST_CASE("Relays: a dialer that has closed its link is forgotten", "[relays]") 
         Lines{"11 <- denied: the other end of this stream is not here any more", "11 hang up"});
 }
 
+TEST_CASE("Relays: an answer to the daemon before meets no stream of this one", "[relays]") {
+  Desk desk;
+  desk.coordinator.number_streams_from(70'000);
+  CHECK(desk.dial(10) == Lines{order(70'000)});
+  CHECK(desk.meet(11, 1).back() == "11 hang up");
+  CHECK(desk.meet(12, 70'000).size() == 3);
+}
+
 TEST_CASE("Relays: a run has so many streams at most, waiting and joined", "[relays]") {
   Desk desk;
   LinkId link = 10;
