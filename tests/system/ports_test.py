@@ -434,6 +434,36 @@ with ddprun.init(init_timeout=50) as group:
         self.assertEqual(said.count("sum 3, 3 copies"), 3, said)
 
 
+class TakenOver(ddprun_case.DdprunCase):
+    """Through one port, on loopback: the daemon is none of the nodes', so that the store is always at a node."""
+
+    SCRIPT = """
+import array, os
+import ddprun
+with ddprun.init(init_timeout=50) as group:
+    total = array.array("f", [1])
+    group.all_reduce(total)
+    os.write(1, f"rank {group.rank} of {total[0]:g}\\n".encode())
+    while total[0] > 2:
+        total[0] = 1
+        group.all_reduce(total)
+"""
+
+    def test_a_node_that_gets_the_store_of_a_lost_one_uses_its_own(self):
+        script, port = self.path("script.py"), free_port()
+        with open(script, "w", encoding="ascii") as f:
+            f.write(self.SCRIPT)
+        daemon = self.start_program([os.path.join(ddprun_case.BIN, "ddprun-rendezvous"), "--port", str(port)], env=TOKEN)
+        jobs = [self.start("--nnodes", "1:2", "--nproc-per-node", "2", "--max-restarts", "3", "--rdzv-endpoint", f"127.0.0.1:{port}",
+                           "--rdzv-conf", "is_host=0,last_call_timeout=5", "--one-port", script, env={**TOKEN, **PACKAGE})
+                for _ in range(2)]
+        wait_until(lambda: all(job.out().count(" of 4") == 2 for job in jobs), lambda: daemon.text() + "".join(job.text() for job in jobs))
+        jobs.sort(key=lambda job: "rank 0 of 4" not in job.out())
+        os.kill(jobs[0].pid, signal.SIGKILL)
+        self.assertEqual(jobs[1].wait(), 0, jobs[1].text())
+        self.assertEqual(jobs[1].out().count(" of 2"), 2, jobs[1].text())
+
+
 if __name__ == "__main__":
     if missing():
         skip_all(missing())
