@@ -482,23 +482,18 @@ void Agent::take_seat(const rendezvous::Seat& seat) {
   log::debug(seat_text(*seat_));
   store_used_ = true;
   close_store_ways();
-  if (store_way(*seat_, options_.one_port) == StoreWay::kForwards) forward_to_store();
-  if (seat_->group_rank != 0) {
-    const bool names_none = seat_->master_node.empty() && !seat_->store_at_endpoint;
-    if (options_.one_port && names_none && !std::exchange(warned_of_old_daemon_, true)) {
-      log::warning(
-          "--one-port: the rendezvous daemon is an older ddprun, which does not lead to "
-          "the workers' store: they connect to " +
-          seat_->master_address + ":" + std::to_string(seat_->master_port) +
-          " directly; install the same ddprun on "
-          "every node");
-    }
-    return store_.reset();
+  const StoreWay way = store_way(*seat_, options_.one_port);
+  if (way == StoreWay::kForwards) forward_to_store();
+  if (way == StoreWay::kUnknown && !std::exchange(warned_of_old_daemon_, true)) {
+    log::warning(
+        "--one-port: the rendezvous daemon is an older ddprun, which does not lead to the workers' "
+        "store: they connect to " +
+        seat_->master_address + ":" + std::to_string(seat_->master_port) +
+        " directly; install the same ddprun on every node");
   }
+  if (seat_->group_rank != 0) return store_.reset();
   DDPRUN_ASSERT(store_);
-  if (store_way(*seat_, options_.one_port) == StoreWay::kOpens) {
-    relay_.open("store", store_address_, store_->port());
-  }
+  if (way == StoreWay::kOpens) relay_.open("store", store_address_, store_->port());
   if (const auto admitted = store_->admit(seat_->members); !admitted) {
     log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
   }
