@@ -268,8 +268,11 @@ UniqueFd JobInside::claim_crash(const Bundle& bundle) const {
   if (::stat(failed_path(bundle).c_str(), &found) != 0) return claim;
   const auto written =
       std::chrono::seconds(found.st_mtim.tv_sec) + std::chrono::nanoseconds(found.st_mtim.tv_nsec);
-  const auto began = std::chrono::system_clock::now() - worker_sdk::process_age();
-  const bool is_of_others = written >= began.time_since_epoch();  // And not of a life before.
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);  // Of the file's time.
+  const auto began = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec) -
+                     worker_sdk::process_age();
+  const bool is_of_others = written >= began;  // And not of a life before.
   return is_of_others ? UniqueFd() : std::move(claim);
 }
 
