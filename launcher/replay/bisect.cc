@@ -65,15 +65,9 @@ Result<std::vector<ReadBundle>> bundles_of_run(const ReplayOptions& options) {
                  ": a run writes them with --bundle-every");
   }
   // Bundles of failures lack what is kept in shards, without which no other step can be computed.
-  const auto has_most = [&](const ReadBundle& one) {
-    return std::ranges::all_of(found, [&](const ReadBundle& other) {
-      return other.bundle.items.size() <= one.bundle.items.size();
-    });
-  };
-  std::vector<bool> is_whole;
-  for (const ReadBundle& one : found) is_whole.push_back(has_most(one));
-  std::size_t next = 0;
-  std::erase_if(found, [&](const ReadBundle&) { return !is_whole[next++]; });
+  std::size_t most = 0;
+  for (const ReadBundle& one : found) most = std::max(most, one.bundle.items.size());
+  std::erase_if(found, [&](const ReadBundle& one) { return one.bundle.items.size() < most; });
   const auto step = [](const ReadBundle& one) { return one.bundle.step; };
   std::ranges::stable_sort(found, {}, step);
   const auto twice = std::ranges::unique(found, {}, step);
@@ -122,7 +116,7 @@ class Bisection {
     return text;
   }
 
-  // Nothing can be said of a program that does not get as far as the job's first step.
+  // A Failure if the program does not get as far as the job's first step.
   Result<Walk> start(const ReadBundle& from, const std::string& until) {
     const auto command = command_of(options_, from.bundle);
     if (!command) return command.error();

@@ -78,6 +78,18 @@ std::time_t written_at(const std::string& path) {
   return ::stat(path.c_str(), &found) == 0 ? found.st_mtime : 0;
 }
 
+// Whether the file was written since this process began.
+bool is_of_this_life(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return false;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);  // Of files' times.
+  const auto since_epoch = [](const timespec& time) {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  };
+  return since_epoch(found.st_mtim) >= since_epoch(now) - worker_sdk::process_age();
+}
+
 void remove_old_bundles(const std::string& folder, const std::string& prefix) {
   std::vector<std::pair<std::time_t, std::string>> found;
   for (const std::string& name : worker_sdk::names_in(folder).names) {
@@ -226,9 +238,8 @@ void JobInside::capture_lost_work() {
 void JobInside::write_lost_work(const LostWork& lost, int shard) {
   Bundle bundle = bundle_of(nullptr);
   const std::string path = failed_path(bundle);
-  const auto age = std::chrono::duration_cast<std::chrono::seconds>(worker_sdk::process_age());
   // An exception has ended the process, which has written the bundle itself.
-  if (written_at(path) >= std::time(nullptr) - age.count()) return;
+  if (is_of_this_life(path)) return;
   bundle.cause = Bundle::Cause::kCrash;
   bundle.why = lost.how, bundle.who = lost.who, bundle.work = lost.work;
   bundle.shard = shard;
@@ -264,16 +275,7 @@ UniqueFd JobInside::claim_crash(const Bundle& bundle) const {
   const std::string path = bundles_ + "/." + failed_prefix(bundle.run_id) + "crash";
   UniqueFd claim(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kBundleMode));
   if (!claim || ::flock(claim.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  struct stat found {};
-  if (::stat(failed_path(bundle).c_str(), &found) != 0) return claim;
-  const auto written =
-      std::chrono::seconds(found.st_mtim.tv_sec) + std::chrono::nanoseconds(found.st_mtim.tv_nsec);
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);  // Of the file's time.
-  const auto began = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec) -
-                     worker_sdk::process_age();
-  const bool is_of_others = written >= began;  // And not of a life before.
-  return is_of_others ? UniqueFd() : std::move(claim);
+  return is_of_this_life(failed_path(bundle)) ? UniqueFd() : std::move(claim);
 }
 
 // Those of the next round: it begins with what this process has computed.
