@@ -31,7 +31,7 @@ std::vector<Action> Supervisor::step(const Event& event, TimePoint now) {
 }
 
 void Supervisor::on(const LinkUp&) {
-  DDPRUN_ASSERT(!linked_ && (!fence_at_ || state_ == State::kRunning));
+  DDPRUN_ASSERT(!linked_);
   linked_ = ever_linked_ = true;
   if (preempt_ends_) preempt_ends_ = std::max(preemption_ends(), now_ + options_.leave_limit);
   give_up_at_.reset();
@@ -58,11 +58,13 @@ void Supervisor::on(const LinkDown& down) {
   if (preempt_ends_) preempt_ends_ = std::min(*preempt_ends_, now_ + options_.leave_limit);
   if (was_linked) {
     arm_fence();
+    const std::string what = state_ == State::kStopping ? "workers are ending" : "workers continue";
     const std::string until =
-        fence_at_ ? "workers continue; they are stopped in " +
-                        seconds_text(std::chrono::duration_cast<Milliseconds>(options_.fence)) +
-                        " unless it answers; "
-                  : "workers continue, ";
+        what + (fence_at_
+                    ? "; they are killed in " +
+                          seconds_text(std::chrono::duration_cast<Milliseconds>(options_.fence)) +
+                          " unless it answers; "
+                    : ", ");
     actions_.push_back(LogLine{LogLine::Level::kWarning, "lost the rendezvous daemon (" + down.why +
                                                              "); " + (living_ > 0 ? until : "") +
                                                              "connecting again"});

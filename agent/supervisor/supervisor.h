@@ -30,8 +30,8 @@
 //
 // The daemon is needed to change who is in the run, never to compute: without a link nothing
 // happens to running workers, unless the others may go on without this node. Then, after `fence`,
-// its workers are killed, so that no two halves of a run write the same checkpoint, and it joins
-// anew. On every new link the agent reports its state again. Pure.
+// its workers are killed, also those that are about to end, so that no two halves of a run write
+// the same checkpoint, and it joins anew. On every new link the agent reports its state again. Pure.
 
 #include <optional>
 #include <span>
@@ -159,6 +159,9 @@ class Supervisor {
   void stay(const rendezvous::Dismiss& dismiss, int status);
   bool stay_no_longer();
   Duration report_limit() const { return deserted_ ? options_.leave_limit : options_.report_limit; }
+  bool may_be_in_round() const {
+    return state_ == State::kRunning || state_ == State::kLeaving || state_ == State::kStopping;
+  }
   void arm_fence();
   void cut_off();
   bool all_accounted_for() const { return living_ == 0 && awaiting_output_ == 0; }
@@ -201,6 +204,7 @@ class Supervisor {
   void send_join();
   void notify_slots();
   void clear_round();
+  void clear_change();
   void leave_for(int status, std::optional<rendezvous::Verdict> verdict);
   void exit(int status, std::optional<rendezvous::Verdict> verdict);
   void send(rendezvous::AgentMessage message);

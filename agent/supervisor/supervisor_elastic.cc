@@ -195,7 +195,7 @@ void Supervisor::end_change() {
 void Supervisor::fence_workers(int lost_rank, std::string why) {
   DDPRUN_ASSERT(state_ == State::kRunning && elastic());
   state_ = State::kLeaving;
-  clear_round();
+  clear_change();
   leave_ends_ = now_ + options_.leave_round_limit;
   if (!linked_) give_up_at_ = now_ + report_limit();
   actions_.push_back(FenceWorkers{round(), lost_rank, std::move(why)});
@@ -252,9 +252,13 @@ void Supervisor::leave_round() {
   join();
 }
 
-// What is timed in a round is over with it.
+// No worker is in the round any more.
 void Supervisor::clear_round() {
   fence_at_.reset();
+  clear_change();
+}
+
+void Supervisor::clear_change() {
   change_.reset();
   change_ends_.reset();
   leave_ends_.reset();
@@ -293,7 +297,7 @@ void Supervisor::check_invariants() const {
   if (preempt_ends_) DDPRUN_ASSERT(preempted_ != 0 && !dismissed_);
   if (state_ == State::kDone) DDPRUN_ASSERT(!deadline());
   DDPRUN_ASSERT(actions_.empty());
-  if (fence_at_) DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
+  if (fence_at_) DDPRUN_ASSERT(may_be_in_round() && !linked_);
 }
 
 }  // namespace ddprun::agent

@@ -97,22 +97,28 @@ void Supervisor::keep_on(const rendezvous::StopRound& stop) {
 void Supervisor::arm_fence() {
   DDPRUN_ASSERT(!linked_);
   const bool may_go_on = !deserted_ && (options_.fence_always || replaceable_);
-  if (options_.fence == Duration::zero() || !may_go_on || state_ != State::kRunning) return;
+  const bool is_over = order_ && order_->final;
+  if (options_.fence == Duration::zero() || !may_go_on || !may_be_in_round() || is_over) return;
   fence_at_ = now_ + options_.fence;
 }
 
 // SIGKILL without a warning: a checkpoint saved now would race with the nodes that continue.
 void Supervisor::cut_off() {
-  DDPRUN_ASSERT(state_ == State::kRunning && !linked_);
+  DDPRUN_ASSERT(may_be_in_round() && !linked_);
   if (now_ - *fence_at_ > kStoodStill) {
     fence_at_ = now_ + kReturnTime;  // We did not search for the daemon in that time.
     return;
   }
   const std::string text = options_.host + " is cut off from the rendezvous daemon (" + why_down_ +
                            "), and the run may continue without it";
-  actions_.push_back(
-      LogLine{LogLine::Level::kError, text + ": killing its workers, then joining again"});
-  fenced_ = true;
+  fence_at_.reset();
+  if (state_ == State::kLeaving) return leave_ends_ ? kill_those_that_stay() : void();
+  const bool joins = state_ == State::kRunning;
+  if (living_ > 0) {
+    actions_.push_back(LogLine{LogLine::Level::kError, text + ": killing its workers" +
+                                                           (joins ? ", then joining again" : "")});
+  }
+  fenced_ |= joins;
   state_ = State::kStopping;
   clear_round();
   kill_workers();
@@ -164,7 +170,7 @@ void Supervisor::begin_stop(int signal) {
   DDPRUN_ASSERT(state_ != State::kStopping && state_ != State::kStopped);
   DDPRUN_ASSERT(state_ != State::kDone && (!kill_at_ || state_ == State::kFinished));
   state_ = State::kStopping;
-  clear_round();
+  clear_change();
   abandon_at_.reset();
   if (all_accounted_for()) return workers_gone();
   if (living_ == 0) return;
@@ -236,6 +242,7 @@ void Supervisor::workers_gone() {
   DDPRUN_ASSERT(state_ == State::kStopping && all_accounted_for());
   DDPRUN_ASSERT(!kill_at_ && !abandon_at_);
   state_ = State::kStopped;
+  clear_round();
   std::fill(slots_.begin(), slots_.end(), Slot{});
   actions_.push_back(CleanUp{});
   if (leaving_) return depart();

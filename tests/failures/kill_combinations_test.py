@@ -16,21 +16,13 @@ import unittest
 import paths  # noqa: F401
 import ddprun_case
 import kill_test
-from ddprun_case import DDPRUN, DdprunCase, PROMISED, env_to, shell, wait_until
+from ddprun_case import DDPRUN, DdprunCase, PROMISED, env_to, send_signal, shell, wait_until
 from kill_test import HARD_TO_KILL, OFFSPRING, WAIT
 
 # As on a machine that gives us no cgroup tree of version 2.
 WITHOUT_CGROUPS = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
                    'grep -q cgroup2 /proc/mounts && { umount -l /sys/fs/cgroup/unified 2>/dev/null || '
                    'umount -l /sys/fs/cgroup; }; exec "$@"', "sh"]
-
-
-def kill(process):
-    """Whoever is killed later may be gone already: the others have noticed."""
-    try:
-        os.kill(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def can_unshare():
@@ -56,8 +48,7 @@ class EveryCombination(DdprunCase):
         victims = {"launcher": [job], "agents": agents, "daemon": [daemon]}
         chosen = [v for name in names for v in victims[name]]
         since = time.monotonic()
-        for victim in reversed(chosen) if reverse else chosen:
-            kill(victim)
+        send_signal(reversed(chosen) if reverse else chosen, signal.SIGKILL)
         return since
 
     def every_combination(self, prefix=()):
@@ -130,8 +121,7 @@ class EveryCombination(DdprunCase):
                    if p.ppid in [a.pid for a in agents] and p.argv[0] == "/bin/sh"}
         self.assertEqual(len(workers), 4)
         os.kill(job.pid, signal.SIGSTOP)  # Else it may start another keeper in time.
-        for victim in [*keepers, *agents, job.daemon(), job]:
-            kill(victim)
+        send_signal([*keepers, *agents, job.daemon(), job], signal.SIGKILL)
         wait_until(lambda: not workers & {p.pid for p in job.processes()}, job.text, PROMISED)
         self.report(f"workers gone, detached processes left: {len(job.processes())}")
         for folder in self.folders_left():
@@ -149,7 +139,7 @@ class EveryCombination(DdprunCase):
         job = self.started()
         for _ in range(2):
             (keeper,) = wait_until(job.keepers, job.text)
-            kill(keeper)
+            send_signal([keeper], signal.SIGKILL)
             wait_until(lambda pid=keeper.pid: [k for k in job.keepers() if k.pid != pid], job.text)
         self.assertEqual(len(re.findall(r"warning: the keeper \(pid \d+\) was killed; starting another", job.err())), 2)
         for agent in job.agents():  # They cannot clean up.
@@ -209,8 +199,7 @@ class SetuidWorkers(DdprunCase):
                     for victim in chosen:  # So that none has the time to clean up after another.
                         os.kill(victim.pid, signal.SIGSTOP)
                     since = time.monotonic()
-                    for victim in chosen:
-                        kill(victim)
+                    send_signal(chosen, signal.SIGKILL)
                     took = self.assert_nothing_left(job, since=since)
                     self.report(f"{' + '.join(names)}: nothing left after {took * 1000:.0f} ms")
                     self.assertEqual(job.wait(), 137)
@@ -223,7 +212,7 @@ class AgentKilled(DdprunCase):
         self.wait_for_workers(1, jobs=[job])
         (agent,) = job.agents()
         self.assertTrue(self.folders_left())
-        kill(agent)
+        send_signal([agent], signal.SIGKILL)
         self.finish(job, 137)
         with open(self.path("verdict.json"), encoding="utf-8") as f:
             verdict = json.load(f)

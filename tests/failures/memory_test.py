@@ -8,7 +8,7 @@ import time
 
 import paths  # noqa: F401
 import ddprun_case
-from ddprun_case import DDPRUN, DdprunCase, free_port, shell, wait_until
+from ddprun_case import DDPRUN, DdprunCase, free_port, send_signal, shell, wait_until
 
 # Each worker says what it finds, and appends a line to a file of its own by writing it anew.
 WORKER = r"""
@@ -147,8 +147,7 @@ class Memory(DdprunCase):
             return [p for n in nodes for p in n.processes() if p.name == "ddprun-memory"]
 
         self.assertEqual(len(servers()), 2)
-        for server in servers():
-            os.kill(server.pid, signal.SIGKILL)
+        send_signal(servers(), signal.SIGKILL)
         (own, _) = sorted(self.folders("own"))
         with open(os.path.join(own, "later"), "w", encoding="ascii") as f:
             f.write("later")
@@ -195,17 +194,14 @@ class Memory(DdprunCase):
     def test_nothing_is_left_when_launcher_and_agent_are_killed_together(self):
         job = self.node("1", "--nproc-per-node", "2")
         wait_until(lambda: job.out().count("up") == 2, job.text)
-        for pid in [job.pid, *(p.pid for p in job.agents())]:
-            os.kill(pid, signal.SIGKILL)
+        send_signal([job, *job.agents()], signal.SIGKILL)
         self.assert_gone()
 
     def test_what_is_left_if_all_are_killed_at_once_is_removed_by_the_next_run(self):
         job = self.node("1", "--nproc-per-node", "1")
         wait_until(lambda: job.out().count("up") == 1, job.text)
-        for process in sorted(job.processes(), key=lambda p: p.pid, reverse=True):
-            os.kill(process.pid, signal.SIGSTOP)
-        for process in job.processes():
-            os.kill(process.pid, signal.SIGKILL)
+        send_signal(sorted(job.processes(), key=lambda p: p.pid, reverse=True), signal.SIGSTOP)
+        send_signal(job.processes(), signal.SIGKILL)
         job.wait()
         wait_until(lambda: not job.processes(), lambda: str(job.processes()))
         (left,) = os.listdir(self.memory)

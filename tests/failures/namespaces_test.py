@@ -115,7 +115,7 @@ class TwoMachines(TwoMachinesCase):
         second = self.start("--rdzv-conf", f"is_host=0,{conf}", *common, netns=b, env=env)
         self.wait_for_workers(2, jobs=[first, second])
         self.net.cut()
-        second.wait_for("workers continue; they are stopped in 3 s unless it answers")
+        second.wait_for("workers continue; they are killed in 3 s unless it answers")
         second.wait_for("is cut off from the rendezvous daemon .*killing its workers, then joining again")
         ddprun_case.wait_until(lambda: not [p for p in second.processes() if p.argv[0] == "sleep"], second.text)
         self.assertFalse(second.ended())
@@ -135,7 +135,7 @@ class TwoMachines(TwoMachinesCase):
                 for host, space in (("1", a), ("0", b))]
         self.wait_for_workers(2, jobs=jobs)
         self.net.cut()
-        jobs[1].wait_for("workers continue; they are stopped in 70 s unless it answers")
+        jobs[1].wait_for("workers continue; they are killed in 70 s unless it answers")
         for job in jobs:
             job.signal(15)
             self.finish(job, 143)

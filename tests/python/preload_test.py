@@ -15,7 +15,7 @@ sys.path[:0] = [os.path.join(HERE, "../system"), HERE]
 
 import ddprun_case  # noqa: E402  pylint: disable=wrong-import-position
 import preload_differences  # noqa: E402  pylint: disable=wrong-import-position
-from ddprun_case import wait_until  # noqa: E402  pylint: disable=wrong-import-position
+from ddprun_case import send_signal, wait_until  # noqa: E402  pylint: disable=wrong-import-position
 
 # All that a program can see of how it was started; a worker prints it as JSON into $D/facts.RANK.
 FACTS = """
@@ -395,9 +395,8 @@ class Faults(PreloadCase):
             with self.subTest(victims):
                 job = self.start_preloaded("--nproc-per-node", "2", script, env={"ROUND": str(number)})
                 wait_until(lambda n=number, j=job: all(os.path.exists(self.path(f"here.{n}{r}")) for r in "01"), job.text)
-                pids = {"agent": job.agents()[0].pid, "launcher": job.pid, "server": self.server_of(job).pid}
-                for victim in victims:
-                    os.kill(pids[victim], signal.SIGKILL)
+                processes = {"agent": job.agents()[0], "launcher": job, "server": self.server_of(job)}
+                send_signal([processes[victim] for victim in victims], signal.SIGKILL)
                 job.wait()
                 self.assert_nothing_left(job)
 
@@ -586,8 +585,7 @@ class Learned(PreloadCase):
         script = self.write("train.py", "import signal, xml.dom.minidom; signal.pause()")
         job = self.start_preloaded(script)
         wait_until(self.cached, job.text)
-        for process in [job.agents()[0].pid, job.pid]:
-            os.kill(process, signal.SIGKILL)
+        send_signal([job.agents()[0], job], signal.SIGKILL)
         job.wait()
         self.assert_nothing_left(job)
         self.assert_preloaded(self.run_preloaded(self.write("train.py", "import xml.dom.minidom")))

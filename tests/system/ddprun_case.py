@@ -6,6 +6,7 @@ nobody knows of any more is found too, and nothing else is ever touched. A test 
 nothing here sleeps for a time that was guessed.
 """
 
+import contextlib
 import glob
 import os
 import random
@@ -111,6 +112,13 @@ def processes_with(marker):
     return found
 
 
+def send_signal(processes, number):
+    """To those of them that live: one may end by itself, or because of a signal to one before it."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
 class Job:
     """One ddprun on one "machine". What it prints goes to files, so that it never waits for us."""
 
@@ -187,13 +195,7 @@ class Job:
         keepers_end = time.monotonic() + PROMISED
         while left := self.processes():
             late = time.monotonic() > keepers_end
-            for process in left:
-                if self.is_keeper(process) and not late:
-                    continue
-                try:
-                    os.kill(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            send_signal([p for p in left if late or not self.is_keeper(p)], signal.SIGKILL)
             if time.monotonic() > keepers_end + 1:
                 break
             time.sleep(0.005)

@@ -259,7 +259,7 @@ struct FencedFixture : NodeFixture {
 TEST_CASE_METHOD(FencedFixture, "Supervisor: a node that is cut off kills its workers in time",
                  "[supervisor]") {
   CHECK(does(LinkDown{"gone"}) ==
-        Lines{"say lost the rendezvous daemon (gone); workers continue; they are stopped in 20 s "
+        Lines{"say lost the rendezvous daemon (gone); workers continue; they are killed in 20 s "
               "unless it answers; connecting again"});
   REQUIRE(supervisor.deadline() == now + 20s);
   CHECK(does(LinkDown{"refused"}, 19s).empty());
@@ -313,6 +313,35 @@ TEST_CASE_METHOD(FencedFixture, "Supervisor: a node that stood still itself look
   CHECK(does(Tick{}, 60s).empty());
   CHECK(supervisor.deadline() == now + 2s);
   CHECK(does(Tick{}, 2s).back() == "signal SIGKILL");
+}
+
+TEST_CASE_METHOD(FencedFixture,
+                 "Supervisor: a node that is cut off kills those that are ending, too",
+                 "[supervisor]") {
+  SECTION("the daemon was lost before") {
+    does(LinkDown{"gone"});
+    does(ended(1, 7), 10s);
+    CHECK(does(Tick{}, 10s) == Lines{"say h is cut off from the rendezvous daemon (gone), and the "
+                                     "run may continue without it: killing its workers",
+                                     "signal SIGKILL"});
+  }
+  SECTION("the daemon is lost afterwards") {
+    does(ended(1, 7));
+    CHECK(
+        does(LinkDown{"gone"}, 5s) ==
+        Lines{"say lost the rendezvous daemon (gone); workers are ending; they are killed in 20 s "
+              "unless it answers; connecting again"});
+    CHECK(does(Tick{}, 20s).back() == "signal SIGKILL");
+  }
+  SECTION("and a daemon that is back in time leaves them their grace") {
+    does(LinkDown{"gone"});
+    does(ended(1, 7), 10s);
+    CHECK(does(LinkUp{}, 9s) == Lines{"send heartbeat", "send failed"});
+    CHECK(supervisor.deadline() == now + 21s);
+    return;
+  }
+  CHECK(does(ended(0, 0, SIGKILL)) == Lines{"clean up"});
+  CHECK(does(LinkUp{}) == Lines{"send heartbeat", "send failed"});
 }
 
 TEST_CASE_METHOD(FencedFixture, "Supervisor: the daemon may be back while the workers are killed",
