@@ -683,6 +683,25 @@ class Learned(PreloadCase):
         job = self.run_preloaded(script)
         self.assertIn("is started cold: the program sets OMP_NUM_THREADS before it imports", job.err())
 
+    def test_what_a_library_sets_while_it_is_imported_is_no_setting_of_the_program(self):
+        self.write("lib_sets/__init__.py", """
+            import os
+            os.environ["LIB_SETS"] = "1"
+            import lib_inner
+            from . import part
+            del os.environ["LIB_SETS"]
+        """, "library")
+        self.write("lib_sets/part.py", "import lib_other", "library")
+        for name in ("lib_inner.py", "lib_other.py"):
+            self.write(name, "", "library")
+        for script in ("import lib_sets, xml.dom.minidom", "import numpy"):
+            with self.subTest(script):
+                if script == "import numpy" and importlib.util.find_spec("numpy") is None:
+                    continue
+                train = self.write("train.py", script)
+                self.run_preloaded(train)
+                self.assert_preloaded(self.run_preloaded(train))
+
     def test_each_way_to_set_a_variable_is_found(self):
         sys.path.insert(0, os.path.join(HERE, "../../python/startup"))
         self.addCleanup(sys.path.pop, 0)

@@ -49,28 +49,37 @@ class Notes:
         self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Note what has been imported by now, and what of the environment has changed."""
-        self.note(reversed(sys.modules), self._changes() if "." not in name else [])
+        self.note(reversed(sys.modules), looks="." not in name)
         return None
 
     def note_all(self) -> None:
         """Note what has been imported, in whichever order."""
-        self.note(list(sys.modules)[::-1], [], stops=False)
+        self.note(list(sys.modules)[::-1], stops=False)
 
-    def note(self, names: Iterable[str], changes: list[str], stops: bool = True) -> None:
-        """Write the new ones among these names, the last first, and those that have failed."""
+    def note(self, names: Iterable[str], looks: bool = False, stops: bool = True) -> None:
+        """Write the new ones among these names, the last first, and those that have failed.
+
+        `looks`: and the variables that the program has changed.
+        """
         if os.getpid() != self._process or len(self._seen) > _NAMES_MAX:
             return  # A fork of the program; or it makes modules without an end.
         if time.monotonic() > self._until:
             return
         try:
-            lines = self._news(names, stops) + [f"={name}\n" for name in changes]
+            lines = self._news(names, stops)
+            if looks and not any(self._is_noted(name) for name in self._begun):
+                lines += [f"={name}\n" for name in self._changes()]
             if lines:
                 self._write("".join(lines).encode())
         except Exception:  # The program goes on.
             pass  # Of another thread's import at this moment; or a program's own kind of module.
 
     def _changes(self) -> list[str]:
-        """Return variables that have another value than at the start, each once."""
+        """Return variables that have another value than at the start, each once.
+
+        Not asked while a library's module is being imported: what that sets, some only for the
+        import of another one, as numpy does, is set in the fork server, too.
+        """
         before, now = self._environment, dict(os.environ)
         if now == before:
             return []
