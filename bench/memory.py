@@ -2,7 +2,8 @@
 """What a checkpoint costs in memory that outlives the processes, beside torch.save, DCP and others.
 
     bench/memory.py [--build build/dev] [--rounds 5] [--size 1000] [--ranks 4] [--only copy ddprun torch.save-disk ...]
-    bench/memory.py --death [--rounds 5]
+    bench/memory.py --death [--kind ddp|fsdp2] [--rounds 5]
+    bench/memory.py --lost [--kind ddp|fsdp2] [--rounds 5]
 
 Without --death: SIZE MB of state that all ranks have, as with DDP, on two played nodes of this
 machine. "stall" is how long the loop of the slowest rank stands still, "safe" until all of it is
@@ -13,20 +14,27 @@ folder.
 With --death: 4 ranks of DDP, 25 MB of model and AdamW, a checkpoint each 10 steps of 50 ms; the
 last rank is killed. From the death until the slowest rank has done a step again, and how many
 steps were done twice: ddprun --preload with ddprun.checkpoint beside torchrun with torch.save on
-the disk. The first run of ddprun, from which --preload learns, is not counted.
+the disk. The first run of ddprun, from which --preload learns, is not counted. With --kind fsdp2
+the state is divided among the ranks and saved by torch.distributed.checkpoint.
+
+With --lost: the same ranks on two played nodes, of which the second is killed with all that runs on
+it, and a third node that waits takes its place; its part of the state comes from the first one.
 """
 
 import argparse
+import contextlib
 import glob
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -61,7 +69,8 @@ def saves(options, memory, disk):
         ranks[0].wait(timeout=LIMIT_S)
     finally:
         for rank in ranks:
-            os.killpg(rank.pid, signal.SIGKILL)  # With what a contestant has started.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(rank.pid, signal.SIGKILL)  # With what a contestant has started.
             rank.wait()
     if not os.path.exists(results):
         sys.exit(f"rank 0 ended with {ranks[0].returncode}")
@@ -89,7 +98,8 @@ def death(name, options, memory, disk):
         pass
     script = os.path.join(HERE, "python", "memory_death_worker.py")
     common = ["--nproc_per_node", str(options.ranks), "--max_restarts", "1"]  # Old versions of torchrun know no dashes.
-    env = environment(LOG=log, DIES=str(DIES), SAVES=os.path.join(disk, "checkpoint.pt"), XDG_CACHE_HOME=os.path.join(disk, "cache"))
+    env = environment(LOG=log, DIES=str(DIES), KIND=options.kind, SAVES=os.path.join(disk, "checkpoint.pt"),
+                      XDG_CACHE_HOME=os.path.join(disk, "cache"))
     if name == "torchrun":
         command = [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint",
                    f"127.0.0.1:{free_port()}", "--monitor_interval", "0.1", "-r", "9:1", "-t", "9:1", *common, script]
@@ -102,18 +112,94 @@ def death(name, options, memory, disk):
             env["DDPRUN_MEMORY"] = memory
             command = [ddprun, "--preload", "auto", *common, script]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    with open(log, encoding="ascii") as file:
-        lines = [line.split() for line in file]
+    lines = lines_of(log)
     deaths = [float(line[3]) for line in lines if line[0] == "death"]
-    after = {rank: [(int(line[2]), float(line[3])) for line in lines if line[0] == "step" and line[1] == str(rank)]
-             for rank in range(options.ranks)}
-    # The others may have ended the step of the death after it: the first step of the next life is not above that one.
-    firsts = [next((steps[n] for n in range(1, len(steps)) if steps[n][0] <= steps[n - 1][0]), None) for steps in after.values()]
+    firsts = first_steps(lines, options.ranks)
     if len(deaths) != 1 or None in firsts or done.returncode != 0:
         sys.exit(f"{name}: {lines[-20:]}\n{done.stdout}{done.stderr}")
     seconds, twice = max(each[1] for each in firsts) - deaths[0], DIES - min(each[0] for each in firsts) + 1
     print(f"# {name}: {seconds:.3f} s, {twice} steps twice", file=sys.stderr, flush=True)
     return seconds, twice
+
+
+def lines_of(log):
+    with open(log, encoding="ascii") as file:
+        return [line.split() for line in file]
+
+
+def first_steps(lines, ranks):
+    """(step, when) of the first step that each rank has done again; None: none."""
+    after = {rank: [(int(line[2]), float(line[3])) for line in lines if line[0] == "step" and line[1] == str(rank)] for rank in range(ranks)}
+    # The others may have ended the step of the death after it: the first step of the next life is not above that one.
+    return [next((steps[n] for n in range(1, len(steps)) if steps[n][0] <= steps[n - 1][0]), None) for steps in after.values()]
+
+
+def lost(options, disk):
+    """(seconds from the end of a node until all have done a step again, steps done twice)."""
+    log = os.path.join(disk, "log")
+    with open(log, "w", encoding="ascii"):
+        pass
+    env = environment(LOG=log, DIES="0", KIND=options.kind, SAVES="memory", XDG_CACHE_HOME=os.path.join(disk, "cache"),
+                      DDPRUN_TOKEN="bench")
+    endpoint = f"127.0.0.1:{free_port()}"
+    nodes = []
+
+    def start(conf):
+        command = [os.path.join(options.build, "bin", "ddprun"), "--preload", "auto", "--memory-folder", "1G", "--nnodes", "2", "--nproc-per-node",
+                   str(options.ranks // 2), "--max-restarts", "1", "--rdzv-endpoint", endpoint, "--rdzv-conf", conf,
+                   os.path.join(HERE, "python", "memory_death_worker.py")]
+        nodes.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0))
+
+    def wait_for_step(step):
+        while min((max((int(line[2]) for line in lines_of(log) if line[0] == "step" and line[1] == str(rank)), default=0)
+                   for rank in range(options.ranks))) < step:
+            if any(node.poll() is not None for node in nodes):
+                sys.exit("a node has ended:\n" + "".join(node.communicate()[1] for node in nodes if node.poll() is not None))
+            time.sleep(0.01)
+
+    try:
+        start("is_host=1")
+        wait_until(lambda: listens(endpoint))
+        start("is_host=0")
+        wait_for_step(1)
+        start("is_host=0")  # Waits for a place.
+        wait_for_step(DIES + 100)  # Its fork server has imported meanwhile.
+        died = time.monotonic()
+        os.kill(nodes[1].pid, signal.SIGKILL)
+        texts = [node.communicate(timeout=LIMIT_S)[1] for node in nodes]
+    finally:
+        for node in nodes:
+            if node.poll() is None:
+                node.kill()
+                node.wait()
+    lines = lines_of(log)
+    firsts = first_steps(lines, options.ranks)
+    if None in firsts or [node.returncode for node in nodes] != [0, -signal.SIGKILL, 0]:
+        sys.exit(f"lost: {lines[-20:]}\n" + "".join(texts))
+    seconds = max(each[1] for each in firsts) - died
+    twice = max(int(line[2]) for line in lines if line[0] == "step" and float(line[3]) <= died) - min(each[0] for each in firsts) + 1
+    print(f"# a node is lost: {seconds:.3f} s, {twice} steps twice", file=sys.stderr, flush=True)
+    return seconds, twice
+
+
+def wait_until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        if time.monotonic() > end:
+            sys.exit("the daemon does not listen")
+        time.sleep(0.01)
+
+
+def listens(endpoint):
+    host, port = endpoint.split(":")
+    with socket.socket() as s:
+        return s.connect_ex((host, int(port))) == 0
+
+
+def losses(options, disk):
+    lost(options, disk)
+    found = [lost(options, disk) for _ in range(options.rounds)]
+    print(f"node lost to next step  ddprun {spread([each[0] for each in found])} s  {statistics.median(each[1] for each in found):.0f} steps twice")
 
 
 def deaths_of(options, memory, disk):
@@ -138,11 +224,16 @@ def main():
     parser.add_argument("--only", nargs="+", default=NAMES)
     parser.add_argument("--disk", default=None, help="a folder on a disk; default: that of temporary files")
     parser.add_argument("--death", action="store_true")
+    parser.add_argument("--lost", action="store_true")
+    parser.add_argument("--kind", choices=["ddp", "fsdp2"], default="ddp")
     options = parser.parse_args()
     need_torch()
     with tempfile.TemporaryDirectory(prefix="ddprun-memory-", dir="/dev/shm") as memory, \
             tempfile.TemporaryDirectory(prefix="ddprun-memory-", dir=options.disk) as disk:
-        (deaths_of if options.death else saves)(options, memory, disk)
+        if options.lost:
+            losses(options, disk)
+        else:
+            (deaths_of if options.death else saves)(options, memory, disk)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,10 @@
           ranks compute, and there should be a processor for each
   noise   the time of each rank varies by up to 20 % from step to step
 
+    bench/shards.py --audit [--ranks 4] [--shards 32] [--ms 2] [--steps 300] [--rounds 3]
+
+instead compares jobs of which 1 and 5 % of the shards are audited with one without audits.
+
     bench/shards.py --adamw [--parameters 8000000] [--steps 20] [--rounds 3]
 
 instead compares AdamW with moments on every rank and with moments in shards (ShardedOptimizer of ddprun.elastic.torch), of 2, 4
@@ -56,8 +60,28 @@ def run(options, even, **env):
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}: {done.stdout}{done.stderr}")
-    median, mean, moved, slows, digest = done.stdout.strip().split("\n")[-1].split("]:")[-1].split()
-    return float(median), float(mean), int(moved), int(slows), digest
+    median, mean, moved, slows, digest, audited = done.stdout.strip().split("\n")[-1].split("]:")[-1].split()
+    return float(median), float(mean), int(moved), int(slows), digest, int(audited)
+
+
+def audits(options):
+    print("| audited | mean of a step, ms | beside none | computed by rank 0 beyond its own |")
+    print("|--|--|--|--|")
+    found = {0: [], 1: [], 5: []}
+    for _ in range(options.rounds):
+        for percent, runs in found.items():
+            runs.append(run(options, False, AUDIT=str(percent)))
+    for percent, runs in found.items():
+        ratios = [a[1] / b[1] for a, b in zip(runs, found[0])]
+        share = statistics.mean(each[5] for each in runs) / (options.steps * options.shards / options.ranks)
+        print(f"| {percent} % | {spread([each[1] for each in runs])} | {spread(ratios)} | {share:.2%} |", flush=True)
+    same_weights({each[4] for runs in found.values() for each in runs})
+
+
+def same_weights(digests):
+    if len(digests) != 1:
+        raise SystemExit(f"the weights differ: {digests}")
+    print("the weights of all runs are equal")
 
 
 def run_adamw(options, ranks, moments):
@@ -90,9 +114,7 @@ def adamw(options):
         ratios = [a / b for a, b in zip(steps["shards"], steps["all"])]
         print(f"| {ranks} | {spread(steps['all'])} | {spread(steps['shards'])} | {spread(ratios)} | {memories['all'] - without:.1f} | "
               f"{memories['shards'] - without:.1f} |", flush=True)
-    if len(digests) != 1:
-        raise SystemExit(f"the weights differ: {digests}")
-    print("the weights of all runs are equal")
+    same_weights(digests)
 
 
 def main():
@@ -101,17 +123,21 @@ def main():
     for name, value in (("ranks", 4), ("shards", 32), ("steps", 300), ("rounds", 3)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--ms", type=float, default=2, help="time of a shard [2]")
+    parser.add_argument("--audit", action="store_true", help="the price of audits, instead")
     parser.add_argument("--adamw", action="store_true", help="moments of AdamW in shards, instead")
     parser.add_argument("--parameters", type=int, default=8_000_000)
     parser.add_argument("--cgroup", action="store_true", help="limit the slow rank's processor")
     options = parser.parse_args()
     if options.adamw:
         return adamw(options)
+    if options.audit:
+        return audits(options)
     with contextlib.ExitStack() as stack:
-        slow = {"SLOW_RANK": str(SLOW_RANK), "SLOWNESS": "2"}
+        slow_rank = str(min(SLOW_RANK, options.ranks - 1))
+        slow = {"SLOW_RANK": slow_rank, "SLOWNESS": "2"}
         work = {}
         if options.cgroup:
-            slow = {"SLOW_RANK": str(SLOW_RANK), "CGROUP": stack.enter_context(half_a_processor())}
+            slow = {"SLOW_RANK": slow_rank, "CGROUP": stack.enter_context(half_a_processor())}
             work = {"WORK": "compute"}
         even_ms = options.shards / options.ranks * options.ms
         kinds = {"equal": ({}, even_ms), "slow": (slow, options.shards * options.ms / (options.ranks - 0.5)), "noise": ({"NOISE": "0.2"}, even_ms)}
@@ -131,9 +157,7 @@ def main():
             ratios = [a / b for a, b in zip(following, even)]
             print(f"| {name} | {spread(even)} | {spread(following)} | {spread(ratios)} | {statistics.median(even) / ideal:.3f} "
                   f"| {statistics.median(following) / ideal:.3f} | {moved} | {slows if name == 'slow' else ''} |", flush=True)
-        if len(digests) != 1:
-            raise SystemExit(f"the weights differ: {digests}")
-        print("the weights of all runs are equal")
+        same_weights(digests)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 // A worker of bench/shards.py: a Job whose shards each take the same work, on ranks of which one
-// may be slow. Rank 0 prints "<median ms> <mean ms> <moved shards> <shards of the slow rank>
-// <hash>"; the times are those of the second half of the steps.
+// may be slow. Rank 0 prints "<median ms> <mean ms> <moved shards> <shards of the slow rank> <hash>
+// <audited shards>"; the times are those of the second half of the steps, and the audited shards
+// those of other ranks that it has computed as well.
 //
 //   STEPS, SHARDS   of the job
 //   MS              the time of a shard
-//   WORK            "wait": a shard is a pause; "compute": a loop that takes MS on an idle
-//   processor SLOW_RANK       the rank that takes SLOWNESS times as long; -1: none NOISE 0.2: each
-//   rank's time of a step varies by up to 20 % EVEN            1: shards do not follow the speed
+//   WORK            "wait": a shard is a pause; "compute": a loop of MS on an idle processor
+//   SLOW_RANK       the rank that takes SLOWNESS times as long; -1: none
+//   NOISE           0.2: each rank's time of a step varies by up to 20 %
+//   EVEN            1: shards do not follow the speed
+//   AUDIT           percent of the shards that a second rank computes as well
 //   CGROUP          a folder whose cgroup.procs the slow rank writes itself to
 
 #include <poll.h>
@@ -50,7 +53,7 @@ double add_up(std::int64_t times) {
 class Worker {
  public:
   void work() {
-    ddprun::elastic::Job job({.even_shards = number("EVEN", 0) != 0});
+    ddprun::elastic::Job job({.even_shards = number("EVEN", 0) != 0, .audit = number("AUDIT", 0)});
     job.keep("weights", ddprun::buffer(weights_.data(), kWeights));
     job.keep(
         "units", [&] { return sums_.state(); },
@@ -61,10 +64,11 @@ class Worker {
     std::sort(last.begin(), last.end());
     const double mean =
         std::accumulate(last.begin(), last.end(), 0.0) / static_cast<double>(last.size());
-    std::printf("%.3f %.3f %lld %lld %llx\n", last[last.size() / 2], mean,
+    std::printf("%.3f %.3f %lld %lld %llx %lld\n", last[last.size() / 2], mean,
                 static_cast<long long>(job.counters().moved_shards), static_cast<long long>(slows_),
                 static_cast<unsigned long long>(
-                    ddprun::checksum(weights_.data(), kWeights * sizeof(float))));
+                    ddprun::checksum(weights_.data(), kWeights * sizeof(float))),
+                static_cast<long long>(job.counters().audited_shards));
   }
 
  private:
@@ -81,12 +85,14 @@ class Worker {
     for (;;) {
       sums_.begin();
       for (const int shard : step.shards(shards_)) {
-        take(factor);
-        for (std::size_t k = 0; k < kWeights; ++k) {
-          gradient[k] = weights_[k] / static_cast<float>(3 + shard) - 1e-3F * static_cast<float>(k);
-        }
+        compute(shard, factor, gradient);
+        if (step.is_audited(shard)) step.audit(shard, sums_.hash(views));
         sums_.add(views);
         slows += is_slow ? 1 : 0;
+      }
+      for (const int shard : step.audits()) {
+        compute(shard, factor, gradient);
+        step.audit(shard, sums_.hash(views));
       }
       const auto result = step.reduce(sums_, out, {.note = slows});
       slows = 0;
@@ -106,6 +112,13 @@ class Worker {
   double noise() {
     const double most = number("NOISE", 0);
     return std::uniform_real_distribution<double>(1 - most, 1 + most)(random_);
+  }
+
+  void compute(int shard, double factor, std::vector<float>& gradient) const {
+    take(factor);
+    for (std::size_t k = 0; k < kWeights; ++k) {
+      gradient[k] = weights_[k] / static_cast<float>(3 + shard) - 1e-3F * static_cast<float>(k);
+    }
   }
 
   void take(double factor) const {

@@ -1,7 +1,7 @@
-"""A rank of bench/memory.py --death: DDP, 25 MB of model and AdamW, steps of 50 ms, a checkpoint each ten steps.
+"""A rank of bench/memory.py --death and --lost: 25 MB of model and AdamW, steps of 50 ms, a checkpoint each ten steps.
 
-SAVES is "memory" (ddprun.checkpoint) or a file on a disk, for torch.save. Writes lines "what rank step when" to LOG. The last rank is
-killed once, after the step that DIES names.
+KIND is "ddp" or "fsdp2". SAVES is "memory" (ddprun.checkpoint) or a path on a disk, for torch.save or DCP. Writes lines "what rank step
+when" to LOG. The last rank is killed once, after the step that DIES names; 0: by somebody else, at any time.
 """
 
 import os
@@ -35,6 +35,56 @@ class Disk:
             os.replace(self.path + ".tmp", self.path)
 
 
+class Parts:
+    """The state is divided: torch.distributed.checkpoint saves it."""
+
+    def __init__(self, path):
+        import torch.distributed.checkpoint as dcp
+        self.dcp, self.path = dcp, path
+        if path == "memory":
+            from ddprun.checkpoint.dcp import MemoryReader, MemoryWriter
+            self.reader, self.writer = MemoryReader(), MemoryWriter()
+            self.step = self.reader.step
+        else:
+            saved = sorted((int(name) for name in os.listdir(path)) if os.path.isdir(path) else [])
+            self.step = next((step for step in reversed(saved) if os.path.exists(f"{path}/{step}/.metadata")), 0)
+
+    @staticmethod
+    def of(state):
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+        return dict(zip(("model", "optimizer"), get_state_dict(state["model"], state["optimizer"])))
+
+    def load(self, state):
+        if self.step:
+            from torch.distributed.checkpoint.state_dict import set_state_dict
+            found = self.of(state)
+            if self.path == "memory":
+                self.dcp.load(found, storage_reader=self.reader)
+            else:
+                self.dcp.load(found, checkpoint_id=f"{self.path}/{self.step}")
+            set_state_dict(state["model"], state["optimizer"], model_state_dict=found["model"], optim_state_dict=found["optimizer"])
+        return self.step
+
+    def save(self, state, step):
+        if step % 10 == 0:
+            if self.path == "memory":
+                self.dcp.save(self.of(state), checkpoint_id=str(step), storage_writer=self.writer)
+            else:
+                self.dcp.save(self.of(state), checkpoint_id=f"{self.path}/{step}")
+
+
+def model_of(kind):
+    layers = torch.nn.Sequential(*[torch.nn.Linear(840, 840) for _ in range(3)])
+    if kind == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(layers)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for part in (*layers, layers):
+        fully_shard(part, mesh=mesh)
+    return layers
+
+
 def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -44,20 +94,23 @@ def main():
     def note(what, step):
         os.write(log, f"{what} {rank} {step} {time.monotonic()}\n".encode())
 
-    ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(840, 840) for _ in range(3)]))
-    adam = torch.optim.AdamW(ddp.parameters())
-    state = {"model": ddp, "optimizer": adam}
-    if os.environ["SAVES"] == "memory":
+    model = model_of(os.environ["KIND"])
+    adam = torch.optim.AdamW(model.parameters())
+    state = {"model": model, "optimizer": adam}
+    if os.environ["KIND"] == "fsdp2":
+        checkpoint = Parts(os.environ["SAVES"])
+    elif os.environ["SAVES"] == "memory":
         import ddprun.checkpoint
         checkpoint = ddprun.checkpoint.Memory(every=10)
     else:
         checkpoint = Disk(os.environ["SAVES"])
     restarted = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) > 0
     first = checkpoint.load(state)
-    for step in range(first, dies + 5):
+    last = dies + 5 if dies else first + 5 if first else 1_000_000
+    for step in range(first, last):
         begin = time.monotonic()
         adam.zero_grad()
-        ddp(torch.randn(2, 840)).square().mean().backward()
+        model(torch.randn(2, 840)).square().mean().backward()
         adam.step()
         note("step", step + 1)
         if not restarted and step + 1 == dies and rank == size - 1:

@@ -447,6 +447,15 @@ class Ranks(Case):
         """The variables of a played node."""
         return {"DDPRUN_MEMORY": self.folder(name, "own"), "DDPRUN_MEMORY_COPIES": self.folder(name, "copies")}
 
+    def test_what_ranks_give_each_other_may_be_short_or_long(self):
+        self.run_ranks("""
+            from ddprun.checkpoint._ranks import ranks_of
+            for length in (0, 4000, 4096 - 8 - 20, 4096, 100_000):
+                given = [b"x" * (length + rank) for rank in range(SIZE)]
+                assert ranks_of().gather(given[RANK]) == given
+                assert ranks_of().gather(given[RANK] if RANK else None) == [None] + given[1:]
+        """, [(3, {})])
+
     def test_every_bit_is_loaded(self):
         self.run_ranks("""
             torch.manual_seed(3)

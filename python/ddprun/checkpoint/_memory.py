@@ -113,6 +113,7 @@ class Memory:
         self._in_memory = memory is not None
         self._ranks: Ranks | None = None
         self._session: tuple[int, str] | None = None
+        self._nonce = ""  # Of the session that begins after the last look.
         self._sequence = 0
         self._confirmed: list[Generation] = []
         self._slots: dict[Generation, Slot] = {}
@@ -198,7 +199,9 @@ class Memory:
         offer = {
             key: {index: at[0][0] for index, at in found.items()} for key, found in places.items()
         }
-        return places, self._the_ranks().gather(offer)
+        found = self._the_ranks().gather((offer, secrets.token_hex(4)))
+        self._nonce = found[0][1]
+        return places, [each[0] for each in found]
 
     def _whole(self, offers: list[Any]) -> list[Key]:
         """Return those of which each piece is somewhere, the newest first."""
@@ -268,8 +271,7 @@ class Memory:
         confirmed = sorted(set(whole))[-2:]
         if self._is_leader() and self._in_memory:  # Before any rank can save in this session.
             self._remove({each for each in self._generations() if each not in confirmed})
-        nonces = self._the_ranks().gather(secrets.token_hex(4))
-        self._session = seen + 1, nonces[0]
+        self._session = seen + 1, self._nonce
         self._sequence = 0
         self._confirmed = confirmed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import mmap
 import os
+import pickle
 import sys
 from typing import Any, Callable
 
@@ -12,6 +13,7 @@ from .._errors import BadEnvironment
 from ._pieces import as_tensor
 
 _CHUNK = 64 << 20
+_SHORT = 4096  # What a rank gives is mostly shorter, and then sent at once.
 
 
 class Ranks:
@@ -51,9 +53,29 @@ class TorchRanks(Ranks):
 
     def gather(self, mine: Any) -> list[Any]:
         """Return what each rank gives, by rank."""
-        found: list[Any] = [None] * self.size
-        self._dist.all_gather_object(found, mine, group=self._group)
-        return found
+        mine_bytes = pickle.dumps(mine, protocol=5)
+        first = len(mine_bytes).to_bytes(8, "little") + mine_bytes
+        begins = self._gather_bytes(first[:_SHORT], _SHORT)
+        lengths = [int.from_bytes(each[:8], "little") + 8 for each in begins]
+        longest = max(lengths)
+        rests = [b""] * self.size
+        if longest > _SHORT:
+            rests = self._gather_bytes(first[_SHORT:], longest - _SHORT)
+        return [
+            pickle.loads((begin + rest)[8:length])
+            for begin, rest, length in zip(begins, rests, lengths)
+        ]
+
+    def _gather_bytes(self, mine: bytes, length: int) -> list[bytes]:
+        """Return the bytes of each rank, at most `length`, with zeros at their end."""
+        part = as_tensor(bytearray(mine.ljust(length, b"\0"))).to(self._device)
+        memory = bytearray(self.size * length)
+        parts = as_tensor(memory).split(length)
+        arrived = [each.to(self._device) for each in parts]
+        self._dist.all_gather(arrived, part, group=self._group)
+        for target, each in zip(parts, arrived):
+            target.copy_(each)
+        return [bytes(memory[at : at + length]) for at in range(0, len(memory), length)]
 
     def begin_minimum(self, *numbers: int) -> Callable[[], list[int]]:
         """Begin :meth:`minimum`; what is returned waits for it."""
