@@ -132,7 +132,7 @@ class JobInside {
     Bundle bundle;
     KeptState::Staged state = {};
     bool is_over = false;  // commit(), or the reduction of a single shard, has ended the step.
-    std::optional<Walking> walking = {};  // Whole steps are computed, in place of a shard.
+    std::unique_ptr<Walking> walking;  // Whole steps are computed, in place of a shard.
   };
 
   bool work(std::int64_t steps, const Job::Body& body);  // True: there is none left.

@@ -98,7 +98,8 @@ std::unique_ptr<JobInside::Replay> JobInside::replay_of_environment() {
   const std::string report = environment_variable(kReplayWalkVariable);
   if (report.empty()) return replay;
   replay->bundle.shard = -1;
-  Walking& walking = replay->walking.emplace();
+  replay->walking = std::make_unique<Walking>();
+  Walking& walking = *replay->walking;
   walking.report = report;
   walking.until = replay->bundle.step + 1;
   const std::string until = environment_variable(kReplayUntilVariable);
