@@ -53,6 +53,10 @@ class Campaign(Submitted):
         self.wait_for_state(number, "PENDING")
         return time.monotonic() - began
 
+    def wait_for_starts(self, job, count):
+        """Of both ranks."""
+        wait_until(lambda: self.said(job).count(" begins at step ") == 2 * count, lambda: self.said(job)[-2000:] + self.logs(), 60)
+
     def report(self, what, seconds):
         print(f"{what}: {len(seconds)} pre-emptions, queued again after {statistics.median(seconds):.2f} s "
               f"[{min(seconds):.2f}-{max(seconds):.2f}]", flush=True)
@@ -101,11 +105,11 @@ class Campaign(Submitted):
         self.start_cluster(proctrack="cgroup", more=SOON + WHOLE_NODES)
         job = self.submit("spot.sbatch", *shell(PLAIN))
         for number in range(self.times):
-            self.wait_for(job, rf"(?s)(rank \d begins at step.*){{{2 * number + 2}}}")
+            self.wait_for_starts(job, number + 1)
             time.sleep(chance.uniform(0.1, 1))
             seconds.append(self.preempted(job))
             self.start_again(job)
-        self.wait_for(job, rf"(?s)(rank \d begins at step.*){{{2 * self.times + 2}}}")
+        self.wait_for_starts(job, self.times + 1)
         with open(self.path("stop"), "w", encoding="ascii"):
             pass
         self.complete(job)
