@@ -5,7 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 
 namespace ddprun::agent {
 

@@ -14,7 +14,7 @@
 #include <span>
 
 #include "agent/process/proc_file.h"
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/time.h"
 
 namespace ddprun::agent {
@@ -87,7 +87,7 @@ std::vector<FamilyHead> WorkerRoster::heads() const {
 
 namespace {
 
-constexpr int kFamilyDepthMax = 32;           // Deeper ones come up to us as their ancestors die.
+constexpr int kFamilyDepthMax = 32;     // Deeper ones come up to us as their ancestors die.
 constexpr std::size_t kWaitedMax = 64;  // Descriptors used at a time while waiting.
 
 std::vector<int> children_by_scan(int pid) {
@@ -104,8 +104,7 @@ void kill_below(int pid, const UniqueFd& pidfd, int depth) {
   if (depth == kFamilyDepthMax) return;
   for (const int child : children_of(pid)) {
     const UniqueFd child_fd = open_pidfd(child);
-    const bool is_child =
-        child_fd && read_proc_stat(child).parent == pid && send_signal(pidfd, 0);
+    const bool is_child = child_fd && read_proc_stat(child).parent == pid && send_signal(pidfd, 0);
     if (!is_child) continue;
     kill_below(child, child_fd, depth + 1);
     send_signal(child_fd, SIGKILL);

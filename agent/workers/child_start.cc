@@ -20,7 +20,7 @@
 #include "agent/workers/process_host.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/system/descriptors.h"
 #include "common/system/signals.h"
 #include "common/text/display.h"

@@ -17,8 +17,8 @@
 #include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
 #include "common/assert.h"
-#include "common/system/child.h"
-#include "common/system/descriptor_passing.h"
+#include "common/system/child_process.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::agent {
 namespace {

@@ -16,7 +16,7 @@
 #include "agent/workers/child_start.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/system/log.h"
 
 namespace ddprun::agent {

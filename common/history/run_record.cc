@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "common/archive/json.h"
-#include "common/history/run_record_fields.h"
+#include "common/history/run_record.h"
 
 namespace ddprun {
 namespace {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/archive/archive.h"
 #include "common/error.h"
 
 namespace ddprun {
@@ -88,5 +89,17 @@ std::string plain_verdict(std::string_view kind, std::string_view run_id, int ex
 // Drops the account, then the beginnings of the longest tails, then the verdict, until `record`
 // fits in so many bytes of JSON.
 std::string encode_within(RunRecord record, std::size_t bytes_max);
+
+// The fields of what runs leave, in the records of their launchers and in a daemon's status. See
+// common/archive/archive.h.
+void fields(auto& a, archive::Is<RunTail> auto& m) {
+  a("rank", m.rank), a("stream", m.stream), a("text", m.text), a("end", m.end);
+}
+template <class A>
+void fields(A& a, archive::Is<RunEventText> auto& m) {
+  std::string level = m.is_trouble ? "warning" : "info";
+  a("at_s", m.at_s), a("level", level), a("text", m.text);
+  if constexpr (A::kReads) m.is_trouble = level == "warning";
+}
 
 }  // namespace ddprun

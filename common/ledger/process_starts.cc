@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "common/ledger/number_list.h"
+#include "common/ledger/time_parts.h"
 #include "common/text/figures.h"
 
 namespace ddprun {

@@ -4,18 +4,37 @@
 // Pure.
 
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/ledger/process_starts.h"
-#include "common/ledger/shard_totals.h"
 
 namespace ddprun {
+
+// How many shards of an elastic job each rank has, and what it has won that they follow the
+// ranks' speed (docs/elastic.md): for the reports of a run. Summed up by rendezvous/ledger.
+struct ShardTotals {
+  std::int64_t ranks = 0;  // That have shards.
+  std::int64_t fewest = 0, most = 0;
+  std::int64_t slowest = 0;  // The lowest rank that has the fewest.
+  std::int64_t won_us = 0;   // What the steps would have taken longer with an even division.
+  bool operator==(const ShardTotals&) const = default;
+
+  void add(int rank, std::uint64_t shards);
+};
+
+std::string to_text(const ShardTotals& totals);
+std::optional<ShardTotals> parse_shard_totals(std::string_view text);
+
+// "shards: 5 (rank 3) to 9 per rank; ..."; empty if there are none.
+std::string shard_line(const ShardTotals& totals);
 
 // New parts stand at the end: the position of a part is what agent and daemon send.
 enum class TimePart {
@@ -127,5 +146,31 @@ std::optional<double> share_of_sign(char sign);
 // "50000:" and four signs per bin, or one "." if nothing is known.
 std::string to_text(const TimeBins& bins);
 std::optional<TimeBins> parse_time_bins(std::string_view text);
+
+// Whole numbers from 0 to kTimeMax as text: "3,1200,0". For small records that travel in one
+// field.
+inline std::string number_list(std::span<const std::int64_t> numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) text += std::to_string(number) + ",";
+  if (!text.empty()) text.pop_back();
+  return text;
+}
+
+// Nothing: that is not such a text, or has not `count` numbers.
+inline std::optional<std::vector<std::int64_t>> parse_number_list(std::string_view text,
+                                                                  std::size_t count) {
+  std::vector<std::int64_t> numbers;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t number = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{} || number < 0 || number > kTimeMax.count()) return std::nullopt;
+    numbers.push_back(number);
+    text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+    const bool is_last = i + 1 == count;
+    if (is_last ? !text.empty() : !text.starts_with(',')) return std::nullopt;
+    if (!is_last) text.remove_prefix(1);
+  }
+  return numbers;
+}
 
 }  // namespace ddprun

@@ -1,11 +1,16 @@
 #pragma once
-// What the variables of a Slurm step mean, and the ports at which what a scheduler has started can
+// What the variables of a Slurm step and its lists of hosts mean, and the ports at which what a scheduler has started can
 // meet. Pure. Called by the launcher (allocation.cc) for one ddprun per node, and by the SDK
 // (started_tasks.cc) for ranks that srun itself starts.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "common/error.h"
 
 namespace ddprun::scheduler {
 
@@ -27,5 +32,15 @@ std::uint16_t meeting_port(std::uint64_t place, int i);
 
 // The `place` of a step of Slurm: neighbours on one host get other ports.
 std::uint64_t place_of_step(std::uint64_t job, std::uint64_t step);
+
+// Slurm's way to write many host names: "gpu[01-03,7],login" -> gpu01 gpu02 gpu03 gpu7 login.
+inline constexpr std::size_t kHostListBytesMax = 131'072;  // The longest possible variable.
+inline constexpr std::size_t kHostNameBytesMax = 255;
+inline constexpr int kListedHostsMax = 131'072;
+
+// All names, in the order of the list, which is that of Slurm's node numbers. Several brackets in
+// one name count like the digits of a number, the last one fastest. A failure names the mistake and
+// its place.
+Result<std::vector<std::string>> expand_host_list(std::string_view text);
 
 }  // namespace ddprun::scheduler

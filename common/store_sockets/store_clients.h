@@ -5,16 +5,57 @@
 // agent's and the daemon's loop, and by the SDK's StoreHost, on a thread of its own.
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "common/error.h"
 #include "common/store/store_machine.h"
-#include "common/store_sockets/ready_sockets.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::store {
+
+// Reports which of many sockets can be read or written, for a server of many small requests: a
+// socket is registered once, and one system call reports all that are ready. The set is itself one
+// descriptor, which any loop can wait for. Does not own the sockets.
+class ReadySockets {
+ public:
+  // What a socket is waited for, or has come to.
+  enum Events : std::uint32_t { kNothing = 0, kReadable = 1, kWritable = 2 };
+
+  // An error or a hangup counts as both. May be called for a socket that was removed since.
+  using OnReady = std::function<void(int fd, std::uint32_t events)>;
+
+  static Result<ReadySockets> make();
+
+  // Readable while report() has something to report.
+  int descriptor() const { return epoll_.get(); }
+
+  Result<void> add(int fd, std::uint32_t events);
+  void change(int fd, std::uint32_t events);
+
+  // Before `fd` is closed: the kernel goes on reporting it if a forked child still holds the
+  // socket.
+  void remove(int fd);
+
+  // Reports what is ready now, again and again while sockets stay ready, but returns soon so that
+  // the rest of a loop has its turn.
+  void report(const OnReady& on_ready);
+
+  // Nothing is reported any more, not even by a report() under way.
+  void stop() { epoll_.reset(); }
+
+ private:
+  explicit ReadySockets(UniqueFd epoll) : epoll_(std::move(epoll)) {}
+
+  bool report_once(const OnReady& on_ready);
+  bool control(int operation, int fd, std::uint32_t events);
+
+  UniqueFd epoll_;
+};
 
 struct StoreClientsOptions {
   std::size_t connections_max = 65'536;

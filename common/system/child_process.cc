@@ -12,7 +12,7 @@
 #include <cstdlib>
 
 #include "common/exit_status.h"
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/system/poll.h"
 
 namespace ddprun {

@@ -1,12 +1,17 @@
 #pragma once
-// File descriptors: one with an owner, and one in reserve.
+// File descriptors: one with an owner, one in reserve, and those that go to another process.
 
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
+
+#include "common/error.h"
 
 namespace ddprun {
 
@@ -66,5 +71,18 @@ class SpareDescriptor {
 
   UniqueFd fd_;
 };
+
+// Descriptors that go to another process over a non-blocking SOCK_SEQPACKET socket (SCM_RIGHTS,
+// unix(7)). Used by the fork server's requests and by the store at the endpoint's port.
+inline constexpr std::size_t kDescriptorsAtOnce = 8;
+
+// One packet, which is not empty, with at most kDescriptorsAtOnce descriptors. Copies them: the
+// caller's stay open. The Failure's code is errno's, EAGAIN if the socket is full.
+Result<void> send_descriptors(int socket, std::string_view packet, std::span<const int> descriptors,
+                              const char* what);
+
+// The first descriptor of the next packet; nothing if none waits. The end of the other side is a
+// Failure.
+Result<std::optional<UniqueFd>> receive_descriptor(int socket);
 
 }  // namespace ddprun

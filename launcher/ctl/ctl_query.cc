@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/options/values.h"
+#include "common/options/option.h"
 #include "common/system/descriptors.h"
 #include "common/system/standard_output.h"
 #include "common/system/user_file.h"

@@ -13,7 +13,7 @@
 
 #include "agent/process/cgroup.h"
 #include "common/exit_status.h"
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/system/limits.h"
 
 namespace ddprun::launcher {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/system/descriptors.h"
 #include "common/system/signals.h"
 #include "launcher/guard/guardian.h"

@@ -20,7 +20,7 @@
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
 #include "common/assert.h"
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/time.h"
 
 namespace ddprun::launcher {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <csignal>
 
-#include "common/system/child.h"
 #include "common/system/child_process.h"
 #include "common/system/poll.h"
 

@@ -16,7 +16,7 @@
 #include "common/error.h"
 #include "common/system/descriptors.h"
 #include "common/system/limits.h"
-#include "common/system/own_program.h"
+#include "common/system/own_process.h"
 #include "common/system/random_id.h"
 #include "common/time.h"
 #include "launcher/guard/guarded_process.h"

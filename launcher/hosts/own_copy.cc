@@ -15,7 +15,7 @@
 #include "agent/node/command.h"
 #include "common/embedded_file.h"
 #include "common/release.h"
-#include "common/system/own_program.h"
+#include "common/system/own_process.h"
 #include "common/text/words.h"
 #include "launcher/plan/own_files.h"
 

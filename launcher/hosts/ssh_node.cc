@@ -9,7 +9,7 @@
 #include "common/frames.h"
 #include "common/release.h"
 #include "common/system/log.h"
-#include "common/system/own_program.h"
+#include "common/system/own_process.h"
 #include "common/system/poll.h"
 #include "common/system/random_id.h"
 #include "common/text/figures.h"

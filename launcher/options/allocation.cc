@@ -1,6 +1,5 @@
 #include "launcher/options/allocation.h"
 
-#include "common/scheduler/host_list.h"
 #include "common/scheduler/slurm_step.h"
 #include "launcher/options/option_values.h"
 

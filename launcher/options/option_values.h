@@ -1,13 +1,13 @@
 #pragma once
 // The text of one option -> its typed value; parsers that all programs use are in
-// common/options/values.h. The failure of a parser only describes what is allowed ("give N or
+// common/options/option.h. The failure of a parser only describes what is allowed ("give N or
 // MIN:MAX, ..."); the table of options puts the option and the offending text before it. Pure.
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "common/options/values.h"
+#include "common/options/option.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {

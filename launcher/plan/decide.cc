@@ -15,7 +15,7 @@
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
-#include "common/system/own_program.h"
+#include "common/system/own_process.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/text/words.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "common/options/values.h"
+#include "common/options/option.h"
 #include "common/text/figures.h"
 
 namespace ddprun::launcher {

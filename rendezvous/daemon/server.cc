@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/system/clock_name.h"
 #include "common/system/log.h"
+#include "common/system/own_process.h"
 #include "common/system/random_id.h"
 #include "common/text/words.h"
 

@@ -228,7 +228,7 @@ struct Failed {
   static constexpr const char* kName = "failed";
   int round = 0;
   WorkerDeath death;
-  // When the agent noticed it, in microseconds of `clock` (common/system/clock_name.h; empty: of
+  // When the agent noticed it, in microseconds of `clock` (common/system/own_process.h; empty: of
   // none). A busy machine may report a death later than another that it has caused.
   std::int64_t noticed = 0;
   std::string clock{};

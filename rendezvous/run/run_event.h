@@ -54,7 +54,7 @@ struct RunAction {
   DaemonMessage message;
 };
 
-// When an agent noticed something: microseconds on a clock (common/system/clock_name.h).
+// When an agent noticed something: microseconds on a clock (common/system/own_process.h).
 struct Moment {
   std::int64_t noticed = 0;
   std::string clock{};

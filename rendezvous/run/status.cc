@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/archive/json.h"
-#include "common/history/run_record_fields.h"
+#include "common/history/run_record.h"
 
 namespace ddprun::rendezvous {
 namespace {

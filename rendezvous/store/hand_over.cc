@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <string>
 
-#include "common/system/descriptor_passing.h"
+#include "common/system/descriptors.h"
 #include "common/system/log.h"
 
 namespace ddprun::rendezvous {

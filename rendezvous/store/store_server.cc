@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "common/store_sockets/store_clients.h"
-#include "common/system/descriptor_passing.h"
+#include "common/system/descriptors.h"
 #include "common/system/log.h"
 #include "common/system/peer_user.h"
 #include "rendezvous/net/listener.h"

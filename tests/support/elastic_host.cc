@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 
 namespace ddprun::test {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/worker_link.h"
 #include "ddprun/error.h"
 #include "ddprun/spawn.h"

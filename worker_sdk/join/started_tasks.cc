@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "common/checksum.h"
-#include "common/scheduler/host_list.h"
 #include "common/scheduler/slurm_step.h"
 
 namespace ddprun::worker_sdk {

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "common/scheduler/host_list.h"
 #include "common/scheduler/slurm_step.h"
 
 namespace ddprun::fuzz {

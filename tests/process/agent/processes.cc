@@ -14,7 +14,7 @@
 
 #include "agent/process/roster.h"
 #include "agent/workers/child_start.h"
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/system/random_id.h"
 
 namespace ddprun::test {

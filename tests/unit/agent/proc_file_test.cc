@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/system/child.h"
+#include "common/system/child_process.h"
 #include "common/system/random_id.h"
 
 namespace ddprun::agent {

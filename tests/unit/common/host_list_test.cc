@@ -1,4 +1,4 @@
-#include "common/scheduler/host_list.h"
+#include "common/scheduler/slurm_step.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/ledger/process_starts.h"
-#include "common/ledger/shard_totals.h"
+#include "common/ledger/time_parts.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/archive/json_text.h"
+#include "common/archive/json.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

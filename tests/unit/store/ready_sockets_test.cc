@@ -1,4 +1,4 @@
-#include "common/store_sockets/ready_sockets.h"
+#include "common/store_sockets/store_clients.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "common/system/descriptor_passing.h"
+#include "common/system/descriptors.h"
 #include "common/system/port_owner.h"
 #include "rendezvous/net/listener.h"
 #include "tests/support/bytes.h"

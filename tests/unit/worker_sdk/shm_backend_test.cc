@@ -1,8 +1,8 @@
 // Shared memory without processes: all ranks of a test share one mapping, so that ThreadSanitizer
 // sees every access of every rank at the same address and can judge the synchronisation itself.
 
-#include "common/system/child.h"
 #include "worker_sdk/shm/shm_backend.h"
+#include "common/system/child_process.h"
 
 #include <sched.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "common/system/clock_name.h"
+#include "common/system/own_process.h"
 
 #include <unistd.h>
 

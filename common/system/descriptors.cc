@@ -1,4 +1,4 @@
-#include "common/system/descriptor_passing.h"
+#include "common/system/descriptors.h"
 
 #include <sys/socket.h>
 
