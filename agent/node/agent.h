@@ -71,7 +71,7 @@ struct MemoryPlace {
   int port = 0;  // Where the server takes other nodes' copies; 0: there are no copies.
 };
 
-// The store at the endpoint's port (rendezvous/store/hand_over.h), as this node reaches it.
+// The store at the endpoint's port (rendezvous/store/store_server.h), as this node reaches it.
 struct StorePlace {
   std::string address = {};
   int port = 0;         // 0: the workers use the address and the port of the round's seat.

@@ -35,7 +35,6 @@
 #include "rendezvous/protocol/wire_command.h"
 #include "rendezvous/protocol/wire_relay.h"
 #include "rendezvous/run/run.h"
-#include "rendezvous/run/run_event.h"
 
 namespace ddprun::rendezvous {
 

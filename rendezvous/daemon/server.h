@@ -19,7 +19,6 @@
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/turnstile.h"
 #include "rendezvous/relay/relay_thread.h"
-#include "rendezvous/store/hand_over.h"
 #include "rendezvous/store/store_server.h"
 
 namespace ddprun::rendezvous {

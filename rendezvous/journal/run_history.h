@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/system/record_folder.h"
-#include "rendezvous/run/run_event.h"
+#include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {
 
@@ -33,9 +33,8 @@ RunRecord finished_record(EndedRun ended);
 // In a folder. A disk that is full costs the record, not the run.
 class FolderHistory : public RunArchive {
  public:
-  static constexpr RecordFolder::Limits kLimits{.records = 100,
-                                                .bytes = std::size_t{64} << 20,
-                                                .record_bytes = std::size_t{4} << 20};
+  static constexpr RecordFolder::Limits kLimits{
+      .records = 100, .bytes = std::size_t{64} << 20, .record_bytes = std::size_t{4} << 20};
 
   // `sync`: wait for the disk with each record.
   FolderHistory(std::string folder, bool sync) : folder_(std::move(folder), kLimits), sync_(sync) {}

@@ -44,14 +44,140 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "rendezvous/run/member.h"
+#include "common/history/run_record.h"
+#include "common/time.h"
+#include "rendezvous/protocol/wire.h"
 #include "rendezvous/run/memory_copies.h"
-#include "rendezvous/run/run_event.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::rendezvous {
+
+// What a node is to a Run, which alone changes it.
+//
+//          sealed          every worker exited with 0
+//   kReady ──────▶ kSeated ──────────────────────────▶ kFinished
+//     ▲               │ the round ends                     │
+//     │ Join          └──────────────▶ kStopping ◀─────────┘    A Join makes a node kReady from
+//     └─────────────────────────────── │      ▲                 kSeated and kFinished, too: its
+//               Stopped, in kClosing   ▼      │ excused         workers are gone without a word.
+//                                      kStopped                 One without workers: kEmpty.
+enum class Phase {
+  kReady,     // Has joined and waits for a seat; while kRunning, a spare.
+  kSeated,    // Its workers run.
+  kFinished,  // Its workers all exited with 0.
+  kStopping,  // Its workers are being stopped.
+  kStopped,   // Its workers are gone, it waits for the verdict. kClosing only.
+  kEmpty,     // It has no seat, and no worker that is ready for one yet.
+};
+
+// Its part in the run, as Run decides.
+struct Member {
+  NodeOffer offer;
+  Phase phase = Phase::kReady;
+  int arrival = 0;
+  int group_rank_before = -1;
+  int after_round = -1;      // Of its Join: the last round that it knew of.
+  std::optional<Seat> seat;  // Of the present round, or of the one that is being stopped.
+  TimePoint last_seen{};
+  Milliseconds beat{0};  // The longest of its last two orders; it may still follow the older.
+  Milliseconds heartbeat_acknowledged{0};
+  int roster_notified = -1;  // The roster_ in the last message to this node.
+  int unanswered = 0;        // Beats since the last answer.
+  bool missing = false;      // It has no connection, and time to come back on another.
+  // Since when the node's kernel owes an answer to what it was sent because the node was quiet.
+  std::optional<TimePoint> asked;
+  Milliseconds round_trip{0};
+  bool living = false;          // The workers of its offer live, and are ready for a seat.
+  int beginning = 0;            // More of them live, and are not ready.
+  bool prepares = false;        // They do not live, and it starts them when it is ordered to ...
+  bool invited = false;         // ... as it was.
+  int holders = 0;              // Of its offer: have the state of the job.
+  int kept = 0;                 // kSeated: so many of them can be seated anew.
+  int parked = 0;               // kSeated: and so many more.
+  int spares = 0;               // kSeated: and these for the seats of those that end.
+  int serial = 0;               // Of the newest Join or Slots.
+  int fallen = 0;               // Of its workers without a seat; all of these are counted.
+  int granted = 0;              // So many of those may be replaced.
+  bool cannot_recover = false;  // kEmpty: and one of them may not.
+};
+
+// A run that has just ended, as its record is made of it. The clock on the wall is the shell's: it
+// adds `record.started` and `record.verdict`.
+struct EndedRun {
+  RunRecord record;
+  Verdict verdict;
+};
+
+// What can happen to a Run, and what it has its caller do.
+
+struct Lost {
+  std::string how;
+  bool closed = false;  // Its connection was closed; else it fell silent. Not journaled.
+};                      // The node is gone, with its workers: "closed its connection".
+struct Begin {};        // The run id is used again: forget the run that has ended.
+struct Recovered {};    // The daemon has restarted, and received nothing for a while.
+struct Unseen {};       // The node's connection has ended unnoticed by the daemon.
+struct Returned {};     // The node has found the daemon again.
+struct Cancel {
+  int signal = 0;
+  std::string reason;
+};  // An operator, or the daemon's own end.
+struct StoodStill {
+  Milliseconds how_long{0};
+};  // The daemon stood still and received nothing: the time counts against no node.
+struct Drain {
+  std::string reason;
+};  // An operator wants the run to go on without this node.
+
+struct Resize {
+  int nodes = 0;
+  std::string reason;
+};  // An operator wants no more nodes in a round than these.
+
+struct RunEvent {
+  NodeId node;  // Empty for what concerns no single node.
+  std::variant<Join, Heartbeat, Finished, Failed, Stopped, Leave, Away, Slots, Unseen, Lost, Tick,
+               Begin, Recovered, Returned, StoodStill, Cancel, Drain, Resize>
+      what;
+};
+
+struct RunAction {
+  NodeId node;  // The receiver.
+  DaemonMessage message;
+};
+
+// When an agent noticed something: microseconds on a clock (common/system/own_process.h).
+struct Moment {
+  std::int64_t noticed = 0;
+  std::string clock{};
+};
+
+// What happened to a node, and how often: one that comes and goes is one line.
+struct Loss {
+  std::string what;
+  int times = 1;
+};
+
+// What a lost node had been counted and granted of its workers that ended without a seat. It may
+// not have learned of the grant, and requests it again if it comes back.
+struct LostGrant {
+  NodeId node;
+  int fallen = 0;
+  int granted = 0;
+};
+
+// What a node's kernel shows of itself, whether or not its agent sends anything.
+struct Reach {
+  TimePoint answered{};        // When its last packet came.
+  Milliseconds round_trip{0};  // The shortest of late.
+};
+
+// "a <- assign round=0 group_rank=0/2 ranks=0.. of 4 restarts=0": one line of a trace; tests
+// compare these.
+std::string to_string(const RunAction& action);
 
 constexpr int kParkedMax = 10'000;  // Workers of one node without a seat.
 

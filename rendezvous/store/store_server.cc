@@ -5,10 +5,13 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "common/store_sockets/store_clients.h"
@@ -238,5 +241,40 @@ void StoreServer::close() { core_->close(); }
 std::size_t StoreServer::connection_count() const { return core_->clients().connection_count(); }
 std::size_t StoreServer::refused_count() const { return core_->refused; }
 std::size_t StoreServer::key_count() const { return core_->clients().key_count(); }
+
+using boost::asio::posix::stream_descriptor;
+
+namespace {
+
+constexpr std::size_t kLineMax = 16'384;  // Then the oldest is closed: each takes a descriptor.
+
+}  // namespace
+
+void StoreHandOver::send(UniqueFd client) {
+  if (line_.size() >= kLineMax) line_.pop_front();
+  line_.push_back(std::move(client));
+  if (!waits_) flush();
+}
+
+// ETOOMANYREFS: the user has as many descriptors on their way as it may have open.
+void StoreHandOver::flush() {
+  for (; !line_.empty(); line_.pop_front()) {
+    const std::array<int, 1> client{line_.front().get()};
+    const auto sent = send_descriptors(socket_.native_handle(), "s", client,
+                                       "handing over a client of the store");
+    if (sent) continue;
+    const int why = sent.error().code.value();
+    if (why != EAGAIN && why != ETOOMANYREFS) {
+      log::debug(to_string(sent.error()));
+      continue;
+    }
+    waits_ = true;
+    return socket_.async_wait(stream_descriptor::wait_write, [this](boost::system::error_code ec) {
+      if (ec) return;
+      waits_ = false;
+      flush();
+    });
+  }
+}
 
 }  // namespace ddprun::rendezvous
