@@ -23,7 +23,7 @@
 #include "launcher/hosts/orders.h"
 #include "launcher/hosts/ssh_node.h"
 #include "launcher/options/options.h"
-#include "launcher/plan/facts.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 

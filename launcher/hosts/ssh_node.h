@@ -16,7 +16,7 @@
 #include "launcher/hosts/own_copy.h"
 #include "launcher/hosts/remote_node.h"
 #include "launcher/options/options.h"
-#include "launcher/plan/facts.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 

@@ -8,7 +8,6 @@
 #include "common/error.h"
 #include "common/system/descriptors.h"
 #include "launcher/guard/guardian.h"
-#include "launcher/plan/launch_plan.h"
 #include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
@@ -43,5 +42,15 @@ GuardedChild daemon_child(const HostedEndpoint& endpoint, const std::string& sta
 
 // Warnings are logged. A failure is one sentence for the user.
 Result<LaunchPlan> decide(Options options, const Environment& environment);
+
+// The places of the workers of this machine: processors, GPU, number of threads.
+Result<Placement> place_workers(const Options& options, int workers_per_node, int local_nodes);
+
+// If GPUs are in MIG mode, what that means for the workers; empty: none is. `slices`: how many they
+// may use.
+std::string slices_text(const Placement& placement, int slices);
+
+// "placement:   worker 0: GPU 0, processors 0-3, 4 threads\n"; empty if there is none.
+std::string to_text(const Placement& placement, int workers_per_node);
 
 }  // namespace ddprun::launcher

@@ -7,7 +7,7 @@
 
 #include "agent/placement/worker_environment.h"
 #include "launcher/options/hosts.h"
-#include "launcher/plan/launch_plan.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 

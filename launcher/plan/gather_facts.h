@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/options/options.h"
-#include "launcher/plan/facts.h"
+#include "launcher/plan/plan.h"
 
 struct ifaddrs;
 

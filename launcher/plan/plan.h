@@ -26,10 +26,26 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/placement/worker_placement.h"
 #include "launcher/options/options.h"
-#include "launcher/plan/facts.h"
 
 namespace ddprun::launcher {
+
+// The facts about this machine that make_plan() uses, and the meaning of a host's name or address
+// on it.
+struct MachineFacts {
+  std::string host_name;
+  std::vector<std::string> own_addresses;  // Numeric, without loopback, best first.
+  std::vector<std::string>
+      endpoint_addresses;             // Of name_to_resolve(); empty if it was not looked up.
+  bool token_in_environment = false;  // DDPRUN_TOKEN is set and not empty.
+  std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
+  bool in_pod = false;                // In Kubernetes, where output goes only to the log.
+};
+
+bool is_any_address(std::string_view host);  // "All interfaces", in a server's notation.
+bool has_address(const MachineFacts& facts, std::string_view address);
+bool names_this_machine(std::string_view host, const MachineFacts& facts);
 
 inline constexpr std::uint16_t kEndpointPort = 29'400;  // Like torchrun's c10d backend.
 inline constexpr std::uint16_t kMasterPort = 29'500;    // Like torchrun's static backend.
@@ -107,5 +123,22 @@ Failure missing_token(const Endpoint& endpoint, bool in_pod = false);
 // The line for the other machines. `token` is shown if it was minted, always as a variable of that
 // one command, never as an argument, which every user of the machine could read.
 std::string paste_line(const RendezvousPlan& plan, const Options& options, std::string_view token);
+
+// By worker of this machine, through its local nodes.
+struct Placement : agent::WorkerPlacement {
+  std::vector<std::string> gpus = {};  // To show: "GPU 3 (0000:3b:00.0, NUMA node 1)".
+};
+
+// All decisions before anything is started: shown by --dry-run, carried out by a run. Made by
+// decide.h.
+struct LaunchPlan {
+  Options options;
+  RendezvousPlan plan;
+  std::string host_name;
+  std::string run_id;
+  std::vector<std::string> command;  // argv[0] resolved.
+  int local_world_size = 1;          // Workers per node.
+  Placement placement;
+};
 
 }  // namespace ddprun::launcher

@@ -19,7 +19,7 @@
 #include "common/system/log.h"
 #include "common/text/figures.h"
 #include "common/text/words.h"
-#include "launcher/replay/program.h"
+#include "launcher/replay/replay.h"
 #include "launcher/run/launch.h"
 
 namespace ddprun::launcher {

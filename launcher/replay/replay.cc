@@ -1,17 +1,162 @@
 #include "launcher/replay/replay.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "agent/node/command.h"
 #include "common/exit_status.h"
+#include "common/system/descriptors.h"
 #include "common/system/log.h"
 #include "common/system/standard_output.h"
 #include "common/text/display.h"
 #include "common/text/figures.h"
 #include "launcher/replay/bisect.h"
-#include "launcher/replay/program.h"
 #include "launcher/run/launch.h"
 
 namespace ddprun::launcher {
+namespace {
+
+// The run that surrounds this process, if any does, is not the program's.
+constexpr const char* kOfRuns[] = {"RANK",
+                                   "WORLD_SIZE",
+                                   "LOCAL_RANK",
+                                   "LOCAL_WORLD_SIZE",
+                                   "GROUP_RANK",
+                                   "MASTER_ADDR",
+                                   "MASTER_PORT",
+                                   "DDPRUN_AUDIT",
+                                   "DDPRUN_PROGRESS",
+                                   kBundlesVariable,
+                                   "DDPRUN_BACKEND",
+                                   "DDPRUN_WORKER_LINK",
+                                   kReplayVariable,
+                                   kReplayShardVariable,
+                                   kReplayWalkVariable,
+                                   kReplayUntilVariable,
+                                   kBundleEveryVariable,
+                                   "DDPRUN_MEMORY",
+                                   "DDPRUN_MEMORY_SIZE",
+                                   "DDPRUN_MEMORY_COPIES"};
+
+// Those that the run had follow.
+void unset_variables_of_results() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text = *entry;
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  for (const std::string& name : names) {
+    if (is_of_results(name)) ::unsetenv(name.c_str());
+  }
+}
+
+}  // namespace
+
+Result<ReadBundle> read_bundle(const std::string& given) {
+  char path[PATH_MAX];
+  const UniqueFd file(::open(given.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat found {};
+  if (!file || !::realpath(given.c_str(), path) || ::fstat(file.get(), &found) != 0) {
+    return errno_failure("opening the bundle " + given);
+  }
+  std::string start(kBundleStartBytes + kBundleHeadMax, '\0');
+  std::size_t size = 0;
+  while (size < start.size()) {
+    const ssize_t n = ::read(file.get(), start.data() + size, start.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno_failure("reading the bundle " + given);
+    if (n == 0) break;
+    size += static_cast<std::size_t>(n);
+  }
+  const auto bytes = static_cast<std::uint64_t>(found.st_size);
+  auto decoded = decode_start(std::string_view(start).substr(0, size), bytes);
+  if (!decoded) return Failure{decoded.error().code, given + ": " + decoded.error().context};
+  return ReadBundle{path, std::move(decoded->bundle)};
+}
+
+Result<std::vector<std::string>> command_of(const ReplayOptions& options, const Bundle& bundle) {
+  std::vector<std::string> command = bundle.command;
+  if (!options.argv.empty()) {
+    const agent::CommandRequest request{
+        .program = options.argv.front(),
+        .arguments = {options.argv.begin() + 1, options.argv.end()}};
+    auto resolved =
+        agent::resolve_command(request, agent::current_command_context(), agent::PosixFileProbe());
+    if (!resolved) return resolved.error();
+    command = std::move(*resolved);
+  }
+  if (command.empty()) return usage("the bundle has no command: give PROGRAM behind --");
+  if (options.pdb) {
+    command = with_pdb(command);
+    if (command.empty())
+      return usage("--pdb is for Python; for other programs: --with 'gdb --args'");
+  }
+  command.insert(command.begin(), options.with.begin(), options.with.end());
+  return command;
+}
+
+void enter_folder(const ReplayOptions& options, const Bundle& bundle) {
+  const bool is_own = options.argv.empty() && !bundle.folder.empty();
+  if (!is_own || ::chdir(bundle.folder.c_str()) == 0) return;
+  log::warning("the folder of the run, " + bundle.folder + ", is not here (" +
+               std::strerror(errno) + "); its program is started in this one");
+}
+
+void set_environment(const ReplayOptions& options, const ReadBundle& read) {
+  for (const char* name : kOfRuns) ::unsetenv(name);
+  if (!read.bundle.environment.empty()) unset_variables_of_results();
+  for (const std::string& entry : read.bundle.environment) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0) continue;
+    ::setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
+  }
+  ::setenv(kReplayVariable, read.path.c_str(), 1);
+  if (options.shard) {
+    ::setenv(kReplayShardVariable, std::to_string(*options.shard).c_str(), 1);
+  }
+  ::setenv("TORCHELASTIC_ERROR_FILE", "/dev/null", 1);  // A crash prints its stack, as in a run.
+}
+
+Result<int> run_here(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t all, none;
+  sigfillset(&all), sigemptyset(&none);
+  ::posix_spawnattr_setsigdefault(&attributes, &all);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  pid_t pid = 0;
+  const int error = ::posix_spawnp(&pid, argv.front(), nullptr, &attributes, argv.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
+  if (error != 0) {
+    return Failure{Errc::kNotFound, "starting " + command.front() + ": " + std::strerror(error)};
+  }
+  for (const int signal : {SIGINT, SIGQUIT}) ::signal(signal, SIG_IGN);  // The program's.
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return errno_failure("waiting for the program");
+  }
+  return status;
+}
+
+WorkerDeath death_of(int status) {
+  WorkerDeath death;
+  death.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  death.exit_code = WIFSIGNALED(status) ? 0 : WEXITSTATUS(status);
+  return death;
+}
 
 std::string bundle_text(const Bundle& bundle) {
   std::string text;

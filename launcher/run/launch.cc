@@ -19,16 +19,17 @@
 #include "common/system/standard_output.h"
 #include "common/system/user_file.h"
 #include "common/text/words.h"
+#include "launcher/doctor/health_screen.h"
+#include "launcher/doctor/network.h"
+#include "launcher/doctor/probes.h"
 #include "launcher/guard/keeper.h"
 #include "launcher/guard/scratch.h"
 #include "launcher/plan/decide.h"
 #include "launcher/plan/dry_run.h"
-#include "launcher/plan/facts.h"
 #include "launcher/plan/own_files.h"
-#include "launcher/plan/placement.h"
+#include "launcher/plan/plan.h"
 #include "launcher/run/memory.h"
 #include "launcher/run/node.h"
-#include "launcher/run/preflight.h"
 #include "launcher/run/report.h"
 
 namespace ddprun::launcher {
@@ -183,6 +184,49 @@ void write_page(const NodeContext& context, const std::string& folder) {
   if (*written) return log::info("the report is in " + *context.options.report_html);
   if (context.plan.mode == RendezvousPlan::Mode::kJoin) return;
   log::warning("there is no report: no account of the run came");
+}
+
+// The program is compared between nodes only, and the port has been opened, or is another node's.
+doctor::HealthReport examine(doctor::Depth depth, const LaunchPlan& plan) {
+  doctor::NodeFacts node{.host = plan.host_name};
+  const MemoryFolder memory = plan.options.memory_folder.value_or(MemoryFolder());
+  node.facts = doctor::gather_facts_of_node(depth, {.memory_at = memory.at});
+  node.facts.set(doctor::fact::kPort, std::int64_t{0});
+  const bool several =
+      plan.plan.mode != RendezvousPlan::Mode::kStandalone && plan.plan.others_may_come;
+  return doctor::report_of_node(node, {.workers = plan.local_world_size * plan.plan.local_nodes,
+                                       .several = several,
+                                       .memory_folder = static_cast<std::int64_t>(memory.bytes) *
+                                                        std::int64_t{plan.plan.local_nodes}});
+}
+
+// --preflight full: judges this node before it joins. A failure: it is unfit, and why has been
+// logged; it must not join, so that a spare takes its seat.
+Result<void> check_fitness(const LaunchPlan& plan) {
+  const doctor::HealthReport report = examine(doctor::Depth::kFull, plan);
+  for (const std::string& sentence : doctor::warnings_of(report, doctor::Status::kWarn)) {
+    log::warning(sentence);
+  }
+  if (doctor::worst_of(report) != doctor::Status::kFail) return {};
+  return Failure{Errc::kNotFound, plan.host_name +
+                                      " is unfit for this run, see above and ddprun doctor; "
+                                      "--preflight fast starts all the same"};
+}
+
+// --preflight fast: a service beside the agents that logs the problems of this node, one line each,
+// and nothing if there are none.
+GuardedChild preflight_child(const LaunchPlan& plan) {
+  GuardedChild child;
+  child.kind = GuardedChild::Kind::kService;
+  child.name = "the preflight check";
+  child.body = [&plan]() -> int {
+    const doctor::HealthReport report = examine(doctor::Depth::kFast, plan);
+    for (const std::string& sentence : doctor::warnings_of(report, doctor::Status::kWarn)) {
+      log::warning(sentence);
+    }
+    for (;;) ::pause();  // A service that ends is started again; SIGTERM ends this one.
+  };
+  return child;
 }
 
 // The state of a run under the guardian.

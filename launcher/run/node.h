@@ -7,7 +7,7 @@
 
 #include "agent/node/agent.h"
 #include "launcher/guard/scratch.h"
-#include "launcher/plan/launch_plan.h"
+#include "launcher/plan/plan.h"
 
 namespace ddprun::launcher {
 

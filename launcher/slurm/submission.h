@@ -8,9 +8,19 @@
 #include <vector>
 
 #include "launcher/options/slurm_options.h"
-#include "launcher/slurm/scripts.h"
 
 namespace ddprun::launcher {
+
+// The scripts of deploy/slurm, which the program contains.
+enum class SlurmScript {
+  kOneNode,  // one-node.sbatch: a part of a node.
+  kNodes,    // ddprun.sbatch: whole nodes.
+  kSpot,     // spot.sbatch: whole nodes that Slurm may take away; the job is queued again.
+  kElastic,  // elastic.sbatch: a run of several jobs.
+  kDaemon,   // daemon.sbatch: the daemon of such a run, as a job of its own.
+};
+
+std::string_view text_of(SlurmScript script);
 
 struct Submission {
   std::vector<std::string> sbatch;  // The command, which reads the script from its standard input.
