@@ -21,7 +21,7 @@
 #include <utility>
 
 #include "agent/memory/memory_files.h"
-#include "agent/memory/memory_orders.h"
+#include "agent/memory/memory_link.h"
 #include "agent/memory/memory_source.h"
 #include "agent/memory/memory_wire.h"
 #include "common/exit_status.h"

@@ -9,7 +9,7 @@
 #include "agent/node/verdict_file.h"
 #include "agent/output/console.h"
 #include "agent/process/proc_file.h"
-#include "agent/window/node_window.h"
+#include "agent/window/window.h"
 #include "common/bundle.h"
 #include "common/system/log.h"
 #include "common/system/variable.h"

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "agent/lines/lines.h"
-#include "agent/lines/tail_ring.h"
 #include "agent/output/console.h"
 #include "agent/output/log_files.h"
 #include "common/system/descriptors.h"

@@ -1,6 +1,7 @@
 #pragma once
 // Which processors each worker of this machine may use: --numa-binding, with torch's words and
-// rules (torch/numa/binding.py). Pure; topology.h reads the machine, the launcher calls.
+// rules (torch/numa/binding.py), and what else a worker runs on. Pure; topology.h reads the
+// machine, the launcher calls.
 //
 //   node          all processors of the NUMA node of the worker's GPU
 //   socket        all processors of that node's socket
@@ -40,5 +41,20 @@ int count_cores(const Machine& machine, const std::vector<int>& processors);
 
 // "0-3,8": as in /sys and taskset.
 std::string processors_text(const std::vector<int>& processors);
+
+// What each of a machine's workers runs on, as it is decided before any of them starts. The
+// launcher decides for all of its nodes, each agent gets the part of its own. By worker; empty:
+// nothing was requested.
+struct WorkerPlacement {
+  std::vector<std::vector<int>> processors = {};  // Empty: not bound.
+  std::vector<int> omp_threads = {};              // Empty: torchrun's rule.
+  // CUDA_VISIBLE_DEVICES, each for a worker that is to see this one alone, as its GPU 0: a slice of
+  // MIG, for CUDA would give all of them the first.
+  std::vector<std::string> devices = {};
+  int shared_gpus = 0;  // That ranks share, see WorkerContext; of --oversubscribe-gpu.
+
+  // Those of the `index`th of nodes with `workers` each.
+  WorkerPlacement of_node(int index, int workers) const;
+};
 
 }  // namespace ddprun::agent

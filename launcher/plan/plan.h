@@ -26,7 +26,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/placement/worker_placement.h"
+#include "agent/placement/binding.h"
 #include "launcher/options/options.h"
 
 namespace ddprun::launcher {

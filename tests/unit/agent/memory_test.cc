@@ -12,7 +12,7 @@
 #include <random>
 
 #include "agent/memory/memory_files.h"
-#include "agent/memory/memory_orders.h"
+#include "agent/memory/memory_link.h"
 #include "agent/memory/memory_wire.h"
 #include "common/checksum.h"
 #include "common/system/folder_size.h"

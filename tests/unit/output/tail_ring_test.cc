@@ -1,4 +1,4 @@
-#include "agent/lines/tail_ring.h"
+#include "agent/lines/lines.h"
 
 #include <catch2/catch.hpp>
 #include <deque>
