@@ -1,7 +1,7 @@
 #pragma once
-// What the variables of a Slurm step and its lists of hosts mean, and the ports at which what a scheduler has started can
-// meet. Pure. Called by the launcher (allocation.cc) for one ddprun per node, and by the SDK
-// (started_tasks.cc) for ranks that srun itself starts.
+// What the variables of a Slurm step and its lists of hosts mean, and the ports at which what a
+// scheduler has started can meet. Pure. Called by the launcher (allocation.cc) for one ddprun per
+// node, and by the SDK (environment.cc) for ranks that srun itself starts.
 
 #include <cstddef>
 #include <cstdint>

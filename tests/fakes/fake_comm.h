@@ -16,7 +16,7 @@
 
 #include "tests/fakes/fake_cuda.h"
 #include "tests/fakes/fake_wire.h"
-#include "worker_sdk/gpu/nccl_abi.h"
+#include "worker_sdk/gpu/gpu_abi.h"
 
 namespace ddprun::test {
 

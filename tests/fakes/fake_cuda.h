@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_sdk/gpu/cuda_abi.h"
+#include "worker_sdk/gpu/gpu_abi.h"
 
 namespace ddprun::test {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "tests/fakes/fake_wire.h"
-#include "worker_sdk/gpu/nccl_abi.h"
+#include "worker_sdk/gpu/gpu_abi.h"
 #include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::test {

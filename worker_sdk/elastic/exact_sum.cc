@@ -5,12 +5,45 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "common/assert.h"
-#include "worker_sdk/elastic/float_mode.h"
 
 namespace ddprun::worker_sdk {
 namespace {
+
+// While one lives, its thread computes by IEEE 754: rounding to nearest, denormals kept. A program
+// may have switched either off for its own speed (torch::set_flush_denormal).
+class FloatMode {
+ public:
+#if defined(__x86_64__)
+  FloatMode() noexcept : before_(_mm_getcsr()) { _mm_setcsr(before_ & ~kFlushAndRounding); }
+  ~FloatMode() { _mm_setcsr(before_); }
+
+ private:
+  static constexpr unsigned kFlushAndRounding = 0x8000 | 0x0040 | 0x6000;
+  const unsigned before_;
+#elif defined(__aarch64__)
+  FloatMode() noexcept {
+    asm volatile("mrs %0, fpcr" : "=r"(before_));
+    set(before_ & ~kFlushAndRounding);
+  }
+  ~FloatMode() { set(before_); }
+
+ private:
+  static constexpr std::uint64_t kFlushAndRounding = std::uint64_t{7} << 22 | 1;
+  static void set(std::uint64_t mode) noexcept { asm volatile("msr fpcr, %0" ::"r"(mode)); }
+  std::uint64_t before_;
+#else
+  FloatMode() = default;
+#endif
+
+ public:
+  FloatMode(const FloatMode&) = delete;
+  FloatMode& operator=(const FloatMode&) = delete;
+};
 
 constexpr std::size_t kBlock = 512;  // Elements that stay in the processor's nearest cache.
 constexpr std::uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;

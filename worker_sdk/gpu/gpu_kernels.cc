@@ -9,7 +9,6 @@
 #include "common/assert.h"
 #include "ddprun/error.h"
 #include "worker_sdk/base/shared_library.h"
-#include "worker_sdk/gpu/gpu_kernels_image.h"
 
 namespace ddprun::worker_sdk {
 namespace {

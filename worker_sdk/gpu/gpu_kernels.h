@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ddprun/types.h"
@@ -13,6 +14,13 @@
 #include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace ddprun::worker_sdk {
+
+// The image that nvcc made of gpu_kernels.cu when ddprun was built.
+struct KernelImage {
+  std::string_view bytes;    // Empty: there was no nvcc.
+  std::string_view made_by;  // "nvcc 13.0 for sm_80, sm_90 and later"
+};
+KernelImage built_in_kernels();
 
 class GpuKernels {
  public:

@@ -1,4 +1,4 @@
-#include "worker_sdk/gpu/gpu_kernels_image.h"
+#include "worker_sdk/gpu/gpu_kernels.h"
 
 // cmake/gpu_kernels.cmake names the file, if there is one. In this section cuobjdump finds it.
 #ifdef DDPRUN_KERNEL_IMAGE

@@ -1,18 +1,66 @@
 #pragma once
 // Reads and checks the environment that ddprun and torchrun give to a worker, or without them a
-// scheduler that starts each rank (started_tasks.h). Pure: the variables are passed as a map.
+// scheduler that starts each rank (StartedTasks). Pure: the variables are passed as a map.
 // ProcessGroup::init calls this before it uses the network.
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/port_range.h"
 #include "common/relay_place.h"
 #include "ddprun/process_group.h"
-#include "worker_sdk/join/variables.h"
 
 namespace ddprun::worker_sdk {
+
+// Reads single variables of an environment that is passed as a map.
+using Variables = std::map<std::string, std::string>;
+
+inline constexpr int kWorldSizeMax = 1 << 20;
+
+// Throws Error(bad_environment).
+[[noreturn]] void throw_environment(const std::string& text);
+
+// std::nullopt if it is not a decimal number that fits.
+std::optional<int> parse_number(std::string_view text);
+
+// std::nullopt if the variable is not set, or empty.
+std::optional<std::string> text_of(const Variables& variables, const std::string& name);
+
+// The variable's number; std::nullopt if the variable is not set. Throws Error(bad_environment),
+// naming the variable, if its value is not a number from `min` to `max`.
+std::optional<int> number_of(const Variables& variables, const std::string& name, int min, int max);
+
+// What the environment contains if a scheduler or mpirun started this process as one of several
+// ranks, without ddprun or torchrun in between. Read if RANK and WORLD_SIZE are not set: those of a
+// launcher always win.
+//
+//   started by                      rank, size            where the ranks meet
+//   mpirun of Open MPI              OMPI_COMM_WORLD_*     one host: there; several: MASTER_ADDR
+//   mpiexec (Hydra: MPICH, Intel)   PMI_*, MPI_LOCAL*     the same
+//   mpiexec (PALS)                  PMI_*, PMI_LOCAL_*    the same
+//   flux run                        FLUX_*                the same
+//   srun                            SLURM_*               first host of SLURM_STEP_NODELIST
+//   another launcher of PMI         PMI_*                 MASTER_ADDR
+//
+// The first row that matches counts: mpirun's and Flux's own daemons may be tasks of srun. A batch
+// script and the shell of salloc have SLURM_PROCID, too, but are no tasks of a step.
+struct StartedTasks {
+  std::string starter;  // "srun": for messages.
+  int rank = 0, size = 1;
+  std::optional<int> local_rank, local_size;
+  int node = 0;
+  std::string host;         // Of rank 0, "localhost" if all ranks share it; empty: unknown.
+  std::string job;          // A name that no other job has; empty: the starter has none.
+  std::uint64_t place = 0;  // For scheduler::meeting_port(), if there is a name.
+};
+
+// std::nullopt: nothing has started several ranks. Throws Error(bad_environment) if variables of
+// the starter are missing or contradict each other.
+std::optional<StartedTasks> read_started_tasks(const Variables& variables);
 
 // Where the job's store is.
 struct Rendezvous {

@@ -15,7 +15,7 @@
 #include "worker_sdk/store/file_store.h"
 #include "worker_sdk/store/local_store.h"
 #include "worker_sdk/store/tcp_store.h"
-#include "worker_sdk/transport/self_backend.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 namespace {

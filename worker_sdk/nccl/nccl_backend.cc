@@ -10,7 +10,7 @@
 #include "common/assert.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/nccl/nccl_pending.h"
-#include "worker_sdk/transport/self_backend.h"
+#include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {
 namespace {

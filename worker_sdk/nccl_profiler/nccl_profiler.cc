@@ -16,7 +16,7 @@
 
 #include "common/system/variable.h"
 #include "worker_sdk/base/locality.h"
-#include "worker_sdk/gpu/nccl_abi.h"
+#include "worker_sdk/gpu/gpu_abi.h"
 #include "worker_sdk/nccl_profiler/nccl_profile.h"
 #include "worker_sdk/nccl_profiler/nccl_profiler_abi.h"
 #include "worker_sdk/timer/run_summary.h"

@@ -2,21 +2,35 @@
 // The sync timer's connection to the world: it reads the clock, exchanges windows with the other
 // ranks, prints, and writes files. Used by distributed_data_parallel.cc, under its lock.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "common/system/descriptors.h"
 #include "ddprun/process_group.h"
 #include "worker_sdk/timer/device_phases.h"
-#include "worker_sdk/timer/run_delay.h"
 #include "worker_sdk/timer/sync_timer.h"
 #include "worker_sdk/timer/sync_window.h"
 #include "worker_sdk/worker/progress.h"
 
 namespace ddprun::worker_sdk {
+
+// How long a thread was ready to run while others had the CPUs: the kernel's count in
+// /proc/thread-self/schedstat.
+class RunDelay {
+ public:
+  // The delay of the calling thread since it began; std::nullopt if the kernel does not count it.
+  std::optional<std::chrono::nanoseconds> of_this_thread();
+
+ private:
+  UniqueFd file_;
+  std::thread::id thread_;  // The thread of the open file.
+};
 
 class TimerShell {
  public:

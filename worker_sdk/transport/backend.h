@@ -22,6 +22,7 @@
 // not always from the same thread. A backend throws Error; it is not called again after it has
 // thrown.
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -180,5 +181,22 @@ constexpr std::size_t kAlignment = 64;
 
 // The memory that allocate() returns if no memory is shared.
 std::shared_ptr<void> allocate_plain(std::size_t bytes);
+
+// The backend of a world of one: every collective is its own result.
+class SelfBackend : public HostBackend {
+ public:
+  explicit SelfBackend(std::shared_ptr<const Roster> roster) : roster_(std::move(roster)) {}
+
+  const char* name() const noexcept override { return "self"; }
+  void carry_out(const Call& call, const Arrays& arrays) override;
+  std::shared_ptr<void> allocate(const Call& call, std::size_t bytes) override;
+  void abort() noexcept override { aborted_.store(true); }
+
+ private:
+  void refuse_if_aborted(const Call& call) const;
+
+  std::shared_ptr<const Roster> roster_;
+  std::atomic<bool> aborted_{false};
+};
 
 }  // namespace ddprun::worker_sdk

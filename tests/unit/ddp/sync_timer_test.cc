@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "worker_sdk/timer/run_delay.h"
+#include "worker_sdk/timer/run_summary.h"
 #include "worker_sdk/timer/sync_window.h"
-#include "worker_sdk/timer/trace.h"
+#include "worker_sdk/timer/timer_shell.h"
 
 namespace {
 

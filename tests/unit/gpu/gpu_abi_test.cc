@@ -6,7 +6,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include "worker_sdk/gpu/nccl_abi.h"
+#include "worker_sdk/gpu/gpu_abi.h"
 
 #include <cuda_runtime_api.h>
 

@@ -12,7 +12,7 @@
 #include "ddprun/error.h"
 #include "tests/support/card.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/gpu/gpu_kernels_image.h"
+#include "worker_sdk/gpu/gpu_kernels.h"
 #include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::worker_sdk {

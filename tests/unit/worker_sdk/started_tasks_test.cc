@@ -1,4 +1,4 @@
-#include "worker_sdk/join/started_tasks.h"
+#include "worker_sdk/join/environment.h"
 
 #include <catch2/catch.hpp>
 #include <random>

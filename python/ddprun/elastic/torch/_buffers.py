@@ -1,7 +1,7 @@
 """The buffers of a module, such as running averages, where a batch is computed shard by shard.
 
 Each shard's pass begins with those of the last committed step, and the step changes them once, by
-the mean of the shards' changes: as ShardBuffers of ddprun/torch/shard_buffers.h.
+the mean of the shards' changes: as ShardBuffers of ddprun/torch/elastic_gradients.h.
 """
 
 from __future__ import annotations

@@ -12,22 +12,160 @@
 // reduced, and that stream is joined into that of backward()'s caller.
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "ddprun/distributed_data_parallel.h"
-#include "ddprun/torch/accumulators.h"
-#include "ddprun/torch/device.h"
-#include "ddprun/torch/graph.h"
-#include "ddprun/torch/module_buffers.h"
+#include "ddprun/process_group.h"
 #include "ddprun/torch/parameters.h"
 #include "ddprun/torch/tensor.h"
+
+namespace ddprun::torch::detail {
+
+// Gradient accumulators of autograd and hooks on them, as each release of libtorch has them: a
+// shared_ptr<Node>, or in later releases an intrusive one.
+using Accumulator =
+    decltype(::torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+
+template <class F>
+std::unique_ptr<::torch::autograd::FunctionPostHook> make_hook(F fired) {
+  using Hook = ::torch::autograd::utils::LambdaPostHook;
+  if constexpr (std::is_constructible_v<Hook, F>) {
+    return std::make_unique<Hook>(std::move(fired));
+  } else {  // Some releases of 2.x also require what compiled autograd is to do.
+    return std::make_unique<Hook>(std::move(fired), [](auto&) {});
+  }
+}
+
+// Finds the parameters that can get a gradient from a forward pass's result, by walking the
+// autograd graph from there, as PyTorch's find_unused_parameters does.
+
+using Node = ::torch::autograd::Node;
+
+// Adds the tensors of a result; false: it holds something with tensors that cannot be found.
+inline bool collect(const at::Tensor& tensor, std::vector<at::Tensor>& found) {
+  found.push_back(tensor);
+  return true;
+}
+template <class T>
+bool collect(const std::vector<T>& items, std::vector<at::Tensor>& found) {
+  for (const T& item : items) {
+    if (!collect(item, found)) return false;
+  }
+  return true;
+}
+template <class... T>
+bool collect(const std::tuple<T...>& items, std::vector<at::Tensor>& found) {
+  return std::apply([&](const auto&... item) { return (collect(item, found) && ...); }, items);
+}
+template <class T>
+requires(!std::is_convertible_v<const T&, const at::Tensor&>) bool collect(
+    const T&, std::vector<at::Tensor>&) {
+  return false;
+}
+
+inline std::unordered_set<const Node*> reachable(const std::vector<at::Tensor>& results) {
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> open;
+  const auto visit = [&](const auto& node) {  // Some pointer to a Node.
+    if (node && seen.insert(node.get()).second) open.push_back(node.get());
+  };
+  for (const at::Tensor& t : results) {
+    if (t.defined()) visit(t.grad_fn());
+  }
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    for (const auto& edge : node->next_edges()) visit(edge.function);
+  }
+  return seen;
+}
+
+// A module's buffers (such as the running averages of batch normalisation), packed so that one
+// broadcast per type and device carries their bytes. Buffers in host memory are sent from there,
+// also on nccl.
+class ModuleBuffers {
+ public:
+  explicit ModuleBuffers(const ::torch::nn::Module& module) {
+    std::map<std::pair<at::ScalarType, bool>, Pack> packs;
+    for (const auto& [name, t] : each_once(module.named_buffers())) {
+      if (!t.defined() || t.numel() == 0) continue;
+      require_plain(name, t);
+      Pack& pack = packs[{t.scalar_type(), t.is_cpu()}];
+      if (pack.tensors.empty()) pack.name = name;
+      pack.tensors.push_back(t);
+    }
+    for (auto& [key, pack] : packs) {
+      std::int64_t count = 0;
+      for (const at::Tensor& t : pack.tensors) count += t.numel();
+      pack.flat = ::torch::empty({count}, pack.tensors.front().options());
+      packs_.push_back(std::move(pack));
+    }
+  }
+
+  /// Takes rank 0's. Collective.
+  void broadcast(ProcessGroup& group) {
+    const ::torch::NoGradGuard no_grad;
+    use_current_stream(group);
+    for (Pack& pack : packs_) {
+      if (group.rank() == 0) {
+        std::vector<at::Tensor> parts;
+        for (const at::Tensor& t : pack.tensors) parts.push_back(t.detach().reshape({-1}));
+        at::cat_out(pack.flat, parts);
+      }
+      const bool on_host = pack.flat.is_cpu();
+      const std::string wrong = on_host ? "" : objection(group, pack.flat);
+      if (!wrong.empty()) refuse(ErrorKind::bad_argument, pack.name, wrong);
+      group.broadcast({pack.flat.data_ptr(), pack.flat.nbytes(), DataType::u8}, 0,
+                      {.on_host = on_host});
+      if (group.rank() != 0) unpack(pack);
+    }
+  }
+
+ private:
+  struct Pack {        // All buffers that share a type and a device.
+    std::string name;  // Name of the first.
+    at::Tensor flat;
+    std::vector<at::Tensor> tensors;
+  };
+
+  [[noreturn]] static void refuse(ErrorKind kind, const std::string& name,
+                                  const std::string& text) {
+    throw Error(kind, {.operation = "DistributedDataParallel"}, "buffer " + name + " " + text);
+  }
+
+  static void require_plain(const std::string& name, const at::Tensor& t) {
+    if (t.layout() == at::kStrided && !t.is_quantized()) return;
+    refuse(ErrorKind::unsupported, name,
+           "is sparse or quantized, and cannot be broadcast; keep it dense, or no buffer");
+  }
+
+  static void unpack(const Pack& pack) {
+    std::int64_t offset = 0;
+    for (const at::Tensor& t : pack.tensors) {
+      t.copy_(pack.flat.narrow(0, offset, t.numel()).view(t.sizes()));
+      offset += t.numel();
+    }
+  }
+
+  std::vector<Pack> packs_;
+};
+
+}  // namespace ddprun::torch::detail
 
 namespace ddprun::torch {
 
@@ -298,4 +436,5 @@ class Averager : public std::enable_shared_from_this<Averager> {
 };
 
 }  // namespace detail
+
 }  // namespace ddprun::torch

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/torch/device.h"
 #include "ddprun/torch/tensor.h"
 
 namespace ddprun::torch {

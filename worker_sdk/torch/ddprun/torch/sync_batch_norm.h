@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ddprun/process_group.h"
-#include "ddprun/torch/device.h"
+#include "ddprun/torch/tensor.h"
 
 namespace ddprun::torch {
 

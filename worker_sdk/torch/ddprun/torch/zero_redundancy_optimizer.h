@@ -19,8 +19,8 @@
 
 #include "ddprun/objects.h"
 #include "ddprun/sharding.h"
-#include "ddprun/torch/device.h"
 #include "ddprun/torch/parameters.h"
+#include "ddprun/torch/tensor.h"
 
 namespace ddprun::torch {
 namespace detail {

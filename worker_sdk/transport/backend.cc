@@ -1,4 +1,4 @@
-#include "worker_sdk/transport/self_backend.h"
+#include "worker_sdk/transport/backend.h"
 
 #include <cstring>
 #include <new>
