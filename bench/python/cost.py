@@ -15,7 +15,7 @@ import torch.distributed as dist
 import ddprun.torch
 from ddprun._library import library
 from ddprun._c_api import Buffer, Call
-from ddprun.torch._shared import backend_of
+from ddprun.torch._backend import backend_of
 
 
 def bare(engine, values):

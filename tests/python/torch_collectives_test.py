@@ -208,7 +208,7 @@ class Collectives(torch_case.TorchCase):
             me, n = start()
             group = dist.new_group([0, 1, 2])
             if me == 0:
-                backend, box = ddprun.torch._shared.backend_of(group), torch.zeros(1)
+                backend, box = ddprun.torch._backend.backend_of(group), torch.zeros(1)
                 backend.set_timeout(timedelta(milliseconds=100))
                 work = backend.recv_anysource([box], 0)
                 refused("timed_out", "given to wait()", work.wait, timedelta(seconds=3))  # Not of rank 2's part of it.

@@ -75,7 +75,7 @@ class Failures(torch_case.TorchCase):
             me, n = start()
             group = dist.new_group([0, 1, 2], timeout=LIMIT)
             if me == 0:
-                ddprun.torch._shared.backend_of(group).set_timeout(timedelta(milliseconds=300))  # Not for the meeting.
+                ddprun.torch._backend.backend_of(group).set_timeout(timedelta(milliseconds=300))  # Not for the meeting.
                 error = refused("timed_out", "timeout", dist.barrier, group=group)
                 assert isinstance(error, TimeoutError) and set(error.missing) == {1, 2}, vars(error)
                 open(os.environ["MARK"], "w").close()
@@ -118,7 +118,7 @@ class Failures(torch_case.TorchCase):
             from ddprun.torch._tensors import Lending
             _engine.OTHERS_LIMIT_S = 0.2
             dist.init_process_group("ddprun", timeout=timedelta(seconds=20))
-            engine = ddprun.torch._shared.backend_of()._engine
+            engine = ddprun.torch._backend.backend_of()._engine
             if dist.get_rank() == 0:
                 def receive():
                     lending = Lending("recv", 0)
@@ -144,7 +144,7 @@ class Failures(torch_case.TorchCase):
             from ddprun.torch import _any_source
             me, n = start()
             if me == 0:
-                backend, box = ddprun.torch._shared.backend_of(), torch.zeros(1)
+                backend, box = ddprun.torch._backend.backend_of(), torch.zeros(1)
                 posts, post, calls = _any_source.Posts, _any_source.Posts._post, []
                 def once(self, source, tag):
                     calls.append(source)
@@ -244,8 +244,8 @@ class Failures(torch_case.TorchCase):
     def test_the_ends_of_a_group_that_has_the_number_of_another_one_are_its_own(self):
         self.right("""
             import threading
-            from ddprun.torch import _waiter
-            waiter, ends = _waiter.Waiter(), [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+            from ddprun.torch._works import Waiter
+            waiter, ends = Waiter(), [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
             inside, go_on, told = threading.Event(), threading.Event(), []
             class Group:
                 def __init__(self, name, body=lambda: None):
@@ -321,7 +321,7 @@ class Failures(torch_case.TorchCase):
             group = dist.new_group([0, 1])
             if me == 0:
                 late = dist.all_reduce(torch.ones(1), group=group, async_op=True)
-                from ddprun.torch._shared import backend_of
+                from ddprun.torch._backend import backend_of
                 threading.Timer(0.1, backend_of(group).abort).start()
                 refused("aborted", "", late.wait)
                 refused("aborted", "", dist.all_reduce, torch.ones(1), group=group)
@@ -336,14 +336,14 @@ class BadInput(torch_case.TorchCase):
         self.right("""
             me, n = start()
             refused("bad_argument", "this group is for CPU tensors", dist.distributed_c10d._get_default_group().allreduce
-                    if VERSION < (2, 14) else ddprun.torch._shared.backend_of().allreduce, [torch.ones(2, device="meta")])
+                    if VERSION < (2, 14) else ddprun.torch._backend.backend_of().allreduce, [torch.ones(2, device="meta")])
             for bad in (torch.ones(2, dtype=torch.bool),):
                 refused("bad_argument", "avg", dist.all_reduce, bad, op=dist.ReduceOp.AVG)
             if hasattr(torch, "float8_e5m2"):
                 eight = torch.ones(4).to(torch.float8_e5m2)
                 dist.broadcast(eight, src=0)
                 refused("bad_argument", "float8_e5m2", dist.all_reduce, eight)
-            from ddprun.torch._shared import backend_of
+            from ddprun.torch._backend import backend_of
             backend = backend_of()
             refused("bad_argument", "2 tensors are needed", backend.allgather, [[torch.ones(1)]], [torch.ones(1)])
             refused("bad_argument", "do not add up", backend.all_to_all_single, torch.ones(4), torch.ones(4), [1, 1], [2, 2])
@@ -352,7 +352,7 @@ class BadInput(torch_case.TorchCase):
             refused("bad_argument", "is negative", backend.recv_anysource, [torch.ones(1)], -1)
             refused("bad_argument", "share memory", backend.recv_anysource, [torch.ones(1).expand(3)], 0)
             alone = [dist.new_group([rank]) for rank in range(n)][me]
-            refused("bad_argument", "no other rank", ddprun.torch._shared.backend_of(alone).recv_anysource, [torch.ones(1)], 0)
+            refused("bad_argument", "no other rank", ddprun.torch._backend.backend_of(alone).recv_anysource, [torch.ones(1)], 0)
             refused("bad_argument", "a tensor is needed", backend.allgather, [["a", "b"]], [torch.ones(1)])
             dist.all_reduce(values := torch.ones(1))
             same(values, torch.tensor([2.0]))
@@ -393,7 +393,7 @@ class BadInput(torch_case.TorchCase):
     def test_a_child_is_refused_though_another_thread_held_every_lock_at_the_fork(self):
         self.right("""
             import signal, threading
-            from ddprun.torch._shared import backend_of
+            from ddprun.torch._backend import backend_of
             start()
             backend = backend_of()
             engine = backend._engine
@@ -425,7 +425,7 @@ class BadInput(torch_case.TorchCase):
 
     def test_groups_that_are_gone(self):
         self.right("""
-            from ddprun.torch._shared import backend_of
+            from ddprun.torch._backend import backend_of
             me, n = start()
             backend = backend_of()
             child = os.fork()

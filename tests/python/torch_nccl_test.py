@@ -127,7 +127,7 @@ class Nccl(torch_case.TorchCase):
                 child = os.fork()
                 if child == 0:  # Its end is not that of its parent's group.
                     ddprun.torch._backend._leave()
-                    ddprun.torch._shared.backend_of().shutdown()
+                    ddprun.torch._backend.backend_of().shutdown()
                     os._exit(len(calls))
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
                 (nccl,) = made
@@ -165,7 +165,7 @@ class Nccl(torch_case.TorchCase):
                 raise AssertionError("not refused")
             except RuntimeError as error:
                 assert ("device type cuda" if NEW else "is for CPU tensors, the tensor is on cuda:0") in str(error), error
-            assert made == [] and not hasattr(ddprun.torch._shared.backend_of(), "_nccl")
+            assert made == [] and not hasattr(ddprun.torch._backend.backend_of(), "_nccl")
             dist.barrier()
         """)
 

@@ -326,7 +326,7 @@ class Watch(torch_case.TorchCase):
         code = """
             import os, time
             import torch, torch.distributed as dist
-            from ddprun.elastic.torch._sockets import end_connections, sockets
+            from ddprun.elastic.torch._distributed import end_connections, sockets
             dist.init_process_group("gloo")
             for _ in range(3):
                 dist.all_reduce(torch.ones(8))

@@ -24,7 +24,7 @@ from __future__ import annotations
 from ._batches import GlobalBatches, Sample, Shard, shards_of, stream_seed
 from ._errors import MembershipChanged
 from ._job import Counters, Job
-from ._sharded import Sharded
+from ._state import Sharded
 from ._step import Step
 from ._sums import GradientSums, Sum
 

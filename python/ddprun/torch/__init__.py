@@ -14,11 +14,11 @@ through shared memory, others over the network; CUDA tensors go to torch's own N
 
 from __future__ import annotations
 
+from ._backend import shared_zeros
 from ._ddp import DistributedDataParallel
 from ._errors import DdprunError
 from ._register import register
 from ._sampler import DistributedSampler
-from ._shared import shared_zeros
 
 __all__ = [
     "DdprunError",

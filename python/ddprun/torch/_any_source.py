@@ -17,7 +17,7 @@ import torch
 
 from .._c_api import RECV, TIMED_OUT
 from .._core import own_locks
-from . import _forward
+from . import _generations
 from ._engine import Engine
 from ._errors import bad_argument, error
 from ._reductions import milliseconds
@@ -167,7 +167,7 @@ class Posts:
             self._take_back(work, left, tag)
             raise
         self._match()
-        _forward.note(work)  # After the works of the posts.
+        _generations.note(work)  # After the works of the posts.
         return work
 
     def _take_back(self, work: AnySourceWork, sources: list[int], tag: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ._shared import backend_of, shared_zeros
+from ._backend import backend_of, shared_zeros
 
 _BROADCAST_BYTES = 250 * 1024 * 1024
 

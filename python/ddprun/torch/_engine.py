@@ -17,8 +17,7 @@ from .._core import Handle, complete_group, own_locks, warn_of_abort
 from .._library import library
 from ._errors import DdprunError, error, last_error
 from ._tensors import TYPES, Lending, describe, is_plain
-from ._waiter import waiter
-from ._works import EndedWork, OperationWork, forget_dropped
+from ._works import EndedWork, OperationWork, forget_dropped, waiter
 
 _OPERATIONS = (
     "all_reduce",

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from . import _forward, _nccl
+from . import _generations, _nccl
 from ._backend import DdprunBackend, make
-from ._version import IS_BACKEND
+from ._generations import IS_BACKEND
 
 
 def _kind() -> type[DdprunBackend]:
@@ -43,7 +43,7 @@ def register() -> None:
     if hasattr(dist.Backend, "DDPRUN"):
         return
     if IS_BACKEND:
-        _forward.install(dist.ProcessGroup)
+        _generations.install(dist.ProcessGroup)
     known = inspect.signature(dist.Backend.register_backend).parameters
     if "devices" in known:
         dist.Backend.register_backend("ddprun", _create, extended_api=True, devices=["cpu"])

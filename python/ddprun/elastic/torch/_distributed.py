@@ -4,19 +4,90 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import socket
+import stat
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Callable
 
 import torch.distributed as dist
 
+from ..._buffers import lend
 from ..._errors import BadArgument
+from ..._library import library
 from .. import Step
-from ._sentinel import Sentinel
-from ._sockets import end_connections, sockets
+
+
+# The connections that another library makes, so that they can be ended: Gloo itself has no way.
+def sockets() -> dict[int, int]:
+    """Return the sockets of this process: {inode: descriptor}."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            facts = os.fstat(int(name))
+            if stat.S_ISSOCK(facts.st_mode):
+                found[facts.st_ino] = int(name)
+    return found
+
+
+def end_connections(those: dict[int, int]) -> None:
+    """Shut down the TCP connections among `those`: calls that wait there fail, here and at peers.
+
+    Descriptors stay open. One that belongs to another socket by now is left alone.
+    """
+    for inode, descriptor in those.items():
+        with contextlib.suppress(OSError):
+            copy = os.dup(descriptor)
+            if os.fstat(copy).st_ino != inode:
+                os.close(copy)
+                continue
+            with socket.socket(fileno=copy) as connection:
+                listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                is_tcp = connection.family in (socket.AF_INET, socket.AF_INET6)
+                if is_tcp and not listens:  # Gloo ends the process if its listener fails.
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+_FOREVER_MS = 365 * 24 * 3600 * 1000
+
+
+class Sentinel:
+    """Calls ``then()`` in a thread of its own when the round of `group` is over.
+
+    The thread waits for a message that no rank sends, in a part of the group that is for this only.
+    Like every operation of the round, its receive ends once the agent reports that a rank is lost.
+    """
+
+    def __init__(self, group: Any, then: Callable[[], None]) -> None:
+        part = ctypes.c_void_p()
+        group._call("group_split", 0, group.rank, ctypes.byref(part))
+        assert part.value is not None
+        self._part = part.value
+        self._next = (group.rank + 1) % group.world_size
+        self._then = then
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._wait, name="ddprun sentinel", daemon=True)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        lent = lend(bytearray(1), writable=True)
+        library().ddprun_recv(self._part, lent[0], self._next, _FOREVER_MS)
+        if not self._is_closed:
+            self._then()
+
+    def close(self) -> None:
+        """End it, and that of every other rank: to be called as the round is left."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        library().ddprun_group_abort(self._part)
+        self._thread.join()
+        library().ddprun_group_destroy(self._part)
+
 
 _ADDRESS_BYTES = 512  # A port, and two names of hosts of 255 bytes at most.
 _POLL_S = 0.002

@@ -10,8 +10,7 @@ import torch
 from ..._errors import BadArgument, Unsupported
 from ..._group import ProcessGroup
 from .. import Job, Step
-from .._sharded import Sharded
-from .._state import dumps, loads
+from .._state import Sharded, dumps, loads
 
 _BUCKET = 1 << 20  # Elements that are gathered at a time.
 

@@ -1,4 +1,4 @@
-"""Hands torch 2.14 and later the works of this backend themselves.
+"""What differs between the generations of torch, and works for those from 2.14 on.
 
 There torch wraps a work that was made in Python in a holder which forwards wait() and get_future()
 only: is_completed() would stay False for ever, exception() None, and the sender of a message from
@@ -11,6 +11,16 @@ from __future__ import annotations
 import functools
 import threading
 from typing import Any
+
+import torch
+
+TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+
+# Python classes can be backends proper since 2.14.
+IS_BACKEND = TORCH >= (2, 14)
+# Before 2.14, torch's C++ code called the methods of a work's Python half without keeping it.
+KEEPS_WORKS = TORCH >= (2, 1)
+
 
 _METHODS = (
     "all_gather_single",
