@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "agent/health/time_limit.h"
+#include "agent/health/death_evidence.h"
 #include "agent/node/signal_use.h"
 #include "agent/node/store_way.h"
 #include "agent/workers/child_start.h"

@@ -14,9 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/health/death_evidence.h"
 #include "agent/health/flight_recorders.h"
-#include "agent/health/gpu_log.h"
-#include "agent/health/oom_watch.h"
 #include "agent/health/progress_monitor.h"
 #include "agent/ledger/node_ledger.h"
 #include "agent/memory/memory_link.h"

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "agent/health/death_evidence.h"
 #include "agent/health/fault.h"
-#include "agent/health/time_limit.h"
 #include "agent/node/agent.h"
 #include "agent/node/verdict_file.h"
 #include "agent/output/last_words.h"

@@ -1,6 +1,6 @@
 #pragma once
-// The user at the other end of a TCP connection from this machine, as the kernel has it. Used by
-// both stores, which have no token that PyTorch's clients could give.
+// The user at the other end of a TCP connection from this machine, as the kernel has it, for both
+// stores, which have no token that PyTorch's clients could give. And the process that has a port.
 //
 // The kernel is queried by NETLINK_SOCK_DIAG, one message and one answer per connection, without
 // waiting. If that is forbidden or missing (some containers), its tables in /proc/net are read,
@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "common/system/descriptors.h"
@@ -58,5 +59,9 @@ PeerUser peer_user_of(const SocketFacts& facts, uid_t self);
 // Addresses as they stand there: "0100007F:1F90".
 std::optional<SocketFacts> facts_of_line(std::string_view line, std::string_view local,
                                          std::string_view remote);
+
+// Which process holds a TCP port of this machine, for the error message if the port is taken:
+// "python3 (pid 4711)", or nothing if no such process can be found or looked into. Reads /proc.
+std::string port_owner(std::uint16_t port);
 
 }  // namespace ddprun

@@ -17,7 +17,7 @@
 #include "common/system/standard_output.h"
 #include "common/system/user_file.h"
 #include "common/text/display.h"
-#include "launcher/ctl/whatif_text.h"
+#include "launcher/ctl/ctl_text.h"
 #include "launcher/watch/history_text.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/terminal.h"

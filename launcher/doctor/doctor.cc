@@ -14,10 +14,10 @@
 #include "common/system/poll.h"
 #include "common/system/standard_output.h"
 #include "common/text/display.h"
-#include "launcher/doctor/doctor_request.h"
-#include "launcher/doctor/health_screen.h"
+#include "launcher/doctor/health_report.h"
 #include "launcher/doctor/host_check.h"
 #include "launcher/doctor/network.h"
+#include "launcher/doctor/node_facts.h"
 #include "launcher/doctor/probes.h"
 #include "launcher/doctor/subject.h"
 #include "launcher/doctor/versions.h"
@@ -44,7 +44,7 @@ int workers_of(const WorkerCount& wanted, const doctor::Facts& facts) {
 
 // The far end of `doctor --hosts`: gathers the facts of its node, then measures what the requests
 // name, until its input ends. Each answer is one line of facts. Requests are frames, like the
-// signals of a run; doctor_request.h lists them.
+// signals of a run; node_facts.h lists them.
 
 class FarEnd {
  public:

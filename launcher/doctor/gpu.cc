@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "agent/placement/gpus.h"
-#include "agent/process/kernel_log.h"
 #include "agent/process/proc_file.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/subject.h"

@@ -1,6 +1,6 @@
 #pragma once
 // The report of the doctor: findings with their cures, as rows in the order of the screen, for one
-// node or several. health_screen.h shows a report as text. Pure.
+// node or several, as JSON and as text. Pure.
 
 #include <cstdint>
 #include <string>
@@ -84,5 +84,19 @@ Status worst_of(const HealthReport& report);
 
 // One object; docs/doctor.md describes its fields.
 std::string report_json(const HealthReport& report);
+
+// The report as text, with or without colours, fitted to a width.
+struct Style {
+  bool colours = false;
+  bool utf8 = true;
+  int width = 0;         // Columns; 0: any.
+  bool verbose = false;  // Good rows of several nodes, too.
+};
+
+std::string screen(const HealthReport& report, const Style& style);
+
+// Under --preflight: the sentences that a user should see before a run, worst first; empty if all
+// is well.
+std::vector<std::string> warnings_of(const HealthReport& report, Status least);
 
 }  // namespace ddprun::doctor

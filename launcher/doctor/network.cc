@@ -15,7 +15,7 @@
 #include <memory>
 
 #include "agent/process/cgroup.h"
-#include "common/system/port_owner.h"
+#include "common/system/peer_user.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/subject.h"
 #include "launcher/doctor/versions.h"

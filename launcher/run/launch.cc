@@ -19,7 +19,7 @@
 #include "common/system/standard_output.h"
 #include "common/system/user_file.h"
 #include "common/text/words.h"
-#include "launcher/doctor/health_screen.h"
+#include "launcher/doctor/health_report.h"
 #include "launcher/doctor/network.h"
 #include "launcher/doctor/probes.h"
 #include "launcher/guard/keeper.h"

@@ -15,7 +15,7 @@
 
 #include "common/port_range.h"
 #include "common/system/log.h"
-#include "common/system/port_owner.h"
+#include "common/system/peer_user.h"
 #include "common/system/variable.h"
 #include "rendezvous/net/turnstile.h"
 

@@ -8,7 +8,7 @@
 
 #include "common/assert.h"
 #include "ddprun/error.h"
-#include "worker_sdk/base/shared_library.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -14,6 +14,27 @@
 
 namespace ddprun::worker_sdk {
 
+// Finds a shared library that may or may not be on this machine, and reports where it searched.
+struct LibraryRequest {
+  std::string title;                    // "NCCL"
+  std::string variable;                 // Names the file, if set: then nothing else is tried.
+  std::vector<std::string> names;       // For the loader's own search path.
+  std::vector<std::string> in_folders;  // Patterns below each Python package folder, or absolute.
+};
+
+struct Library {
+  void* handle = nullptr;  // Never closed: threads of it may outlive us.
+  std::string path;
+  std::string missing;  // Why there is none.
+
+  void* find(const char* symbol) const;
+};
+
+Library open_library(const LibraryRequest& request);
+
+// The folders in which pip and Debian put Python packages here, as glob(7) patterns.
+std::vector<std::string> python_package_patterns();
+
 // CUDA events that are used again. A step needs two for each bucket and some for the sync timer,
 // and to make one takes longer than to record it. Part of a GpuRuntime; nccl_pending.cc takes them.
 // Usable from any thread.

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "agent/health/death_evidence.h"
 #include "agent/health/fault.h"
-#include "agent/health/oom_watch.h"
 #include "agent/lines/lines.h"
 #include "agent/output/last_words.h"
 #include "common/assert.h"

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/doctor/doctor_request.h"
-#include "launcher/doctor/health_screen.h"
+#include "launcher/doctor/health_report.h"
+#include "launcher/doctor/node_facts.h"
 
 namespace ddprun::fuzz {
 

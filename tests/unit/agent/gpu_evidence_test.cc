@@ -8,8 +8,7 @@
 #include <fstream>
 #include <optional>
 
-#include "agent/health/gpu_log.h"
-#include "agent/health/time_limit.h"
+#include "agent/health/death_evidence.h"
 #include "agent/placement/gpu_memory.h"
 
 namespace ddprun::agent {

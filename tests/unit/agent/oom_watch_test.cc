@@ -1,4 +1,4 @@
-#include "agent/health/oom_watch.h"
+#include "agent/health/death_evidence.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

@@ -8,7 +8,7 @@
 #include "ddprun/error.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/base/shared_library.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 
 namespace ddprun {
 namespace {

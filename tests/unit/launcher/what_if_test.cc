@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "launcher/ctl/whatif_text.h"
+#include "launcher/ctl/ctl_text.h"
 #include "launcher/whatif/comparison.h"
 #include "launcher/whatif/run_facts.h"
 #include "tests/fuzz/launcher/account_fuzz.h"

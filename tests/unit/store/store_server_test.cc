@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "common/system/descriptors.h"
-#include "common/system/port_owner.h"
+#include "common/system/peer_user.h"
 #include "rendezvous/net/listener.h"
 #include "tests/support/bytes.h"
 #include "tests/support/loop.h"

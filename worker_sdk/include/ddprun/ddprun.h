@@ -23,8 +23,6 @@
 #include "ddprun/error.h"
 #include "ddprun/expect_steps.h"
 #include "ddprun/grad_scaler.h"
-#include "ddprun/identity.h"
-#include "ddprun/init_options.h"
 #include "ddprun/metrics.h"
 #include "ddprun/objects.h"
 #include "ddprun/process_group.h"
@@ -34,4 +32,3 @@
 #include "ddprun/store.h"
 #include "ddprun/sync_report.h"
 #include "ddprun/types.h"
-#include "ddprun/work.h"

@@ -5,19 +5,147 @@
 //   float loss = ...;
 //   group.all_reduce(ddprun::buffer(&loss, 1), ddprun::ReduceOp::avg);
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ddprun/error.h"
-#include "ddprun/identity.h"
-#include "ddprun/init_options.h"
 #include "ddprun/store.h"
 #include "ddprun/types.h"
-#include "ddprun/work.h"
 
 namespace ddprun {
+
+namespace worker_sdk {
+struct GroupInside;
+}
+
+/// A worker's place in its job, read from the environment that ddprun and torchrun set: RANK,
+/// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, TORCHELASTIC_RESTART_COUNT,
+/// TORCHELASTIC_RUN_ID.
+struct Identity {
+  int rank = 0;  ///< 0 .. world_size - 1, unique in the job.
+  int world_size = 1;
+  /// 0 .. local_world_size - 1, unique on this node. In an elastic::Job it stays with the process,
+  /// and so may be larger than that once other workers have gone.
+  int local_rank = 0;
+  int local_world_size = 1;
+  int group_rank = 0;     ///< The number of this node.
+  int restart_count = 0;  ///< Restarts of the job's workers so far; equal on all ranks.
+  std::string run_id = "none";
+};
+
+/// Options of the backend nccl; other backends ignore them.
+struct NcclOptions {
+  /// The GPU of this rank, as an index into its visible GPUs. -1: the local rank, or 0 if only one
+  /// GPU is visible.
+  int device = -1;
+  int max_ctas = 0;         ///< GPU blocks that a collective may use; 0: no limit.
+  bool may_shrink = false;  ///< shrink() keeps NCCL's communicator (NCCL 2.28.7 or later).
+};
+
+struct InitOptions {
+  /// "env://" reads MASTER_ADDR and MASTER_PORT; "tcp://host:port" and "file:///path" need rank and
+  /// world_size below, unless RANK and WORLD_SIZE are set. Without these two, ranks that srun,
+  /// mpirun, mpiexec or flux run started meet by its variables (docs/environment.md, "Ranks that a
+  /// scheduler starts itself"); what none of them started is a world of one.
+  std::string init_method = "env://";
+  /// "auto": "shm" if all ranks share one host, "cpu" (shm within hosts, Gloo between hosts) if
+  /// only some do, else "gloo". "cpu" means "shm" if all ranks share one host. "nccl": arrays are
+  /// in GPU memory; see docs/nccl.md. The variable DDPRUN_BACKEND overrides this.
+  std::string backend = "auto";
+  /// The name of this host; empty: the machine's. Ranks with different names do not share memory,
+  /// so that one machine can act as several hosts. The variable DDPRUN_HOST overrides this.
+  std::string host = {};
+  int rank = -1;        ///< -1: from the environment.
+  int world_size = -1;  ///< -1: from the environment.
+  NcclOptions nccl = {};
+  /// After it a rank waits up to 2 s for rank 0, if that has joined, to name the missing ranks.
+  std::chrono::milliseconds init_timeout = std::chrono::minutes(5);
+  /// Time limit of one collective, unless the call has its own. On gloo, cpu and nccl the error of
+  /// a time-out may be up to 3 s later: the ranks find the missing ones through the store.
+  std::chrono::milliseconds op_timeout = std::chrono::minutes(10);
+};
+
+/// Options of ProcessGroup::create().
+struct CreateOptions {
+  int rank = 0;  ///< Among the ranks of the group, 0 .. world_size - 1.
+  int world_size = 1;
+  /// The prefix of the group's keys, never used before in the store.
+  std::string prefix = {};
+  /// For each rank of the group, its rank in the job. Empty: the group is the whole job.
+  std::vector<int> job_ranks = {};
+  std::string backend = "auto";  ///< As InitOptions::backend.
+  std::string host = {};         ///< As InitOptions::host.
+  /// The numeric address at which the other hosts reach this one; empty: the address from which
+  /// this host reaches MASTER_ADDR, or else the other hosts.
+  std::string address = {};
+  NcclOptions nccl = {};
+  std::chrono::milliseconds init_timeout = std::chrono::minutes(5);
+  std::chrono::milliseconds op_timeout = std::chrono::minutes(10);
+};
+
+/// Options of shrink().
+struct ShrinkOptions {
+  /// Ranks to exclude from the new group, such as where().peer of the Error.
+  std::vector<int> lost = {};
+  /// How long a call waits for the other ranks, and so the largest delay between their calls.
+  std::chrono::milliseconds patience = std::chrono::seconds(10);
+};
+
+/// Options of a single call.
+struct CallOptions {
+  /// Time limit of the operation from its start; an asynchronous operation starts when earlier ones
+  /// have ended. 0: the group's op_timeout.
+  std::chrono::milliseconds timeout{0};
+  /// Of ReduceOp::premul_sum. Each rank has its own.
+  double factor = 1;
+  /// Of messages. At least 0: messages with the same source, destination and tag match in their
+  /// order and do not wait for other operations of the group, and a receive with one tag may be
+  /// issued before a send with another; the first message with a source, destination and tag
+  /// connects the two ranks. Negative: all messages between two ranks match in their order. Ignored
+  /// on nccl.
+  int tag = -1;
+  /// On nccl: the operation begins after all work enqueued earlier in this stream. Work::wait() and
+  /// the blocking calls make the stream, not the host, wait for its end. Empty: the stream of
+  /// use_stream(); without one, the host waits, and the operation begins after all work in CUDA's
+  /// default stream. Ignored by other backends.
+  std::optional<Stream> stream = {};
+  /// On nccl: the arrays are in host memory and are sent over Gloo.
+  bool on_host = false;
+};
+
+/// An asynchronous operation. Move-only. Its destructor waits for the operation and discards the
+/// error; an operation in a stream (CallOptions::stream) continues instead. A moved-from or
+/// default-constructed Work is empty: it may be destroyed or assigned to, and every other call
+/// throws Error(bad_argument).
+class [[nodiscard]] Work {
+ public:
+  Work() = default;
+  explicit Work(std::shared_ptr<struct WorkState> state);
+  Work(Work&&) noexcept;
+  Work& operator=(Work&&) noexcept;
+  ~Work();
+
+  void wait();         ///< Blocks until the result is available. Throws Error.
+  void synchronize();  ///< Like wait(), but always blocks the host, even with a stream.
+  bool done() const;   ///< True once wait() would not block.
+  /// Like wait(), but returns false if the operation has not ended within `limit`; it continues.
+  bool wait_for(std::chrono::milliseconds limit);
+  /// The error that wait() would throw; empty before done() and on success.
+  std::optional<Error> error() const;
+  /// Duration of the operation from its start to its end; 0 before done().
+  std::chrono::nanoseconds duration() const;
+  /// Start of the operation, after the end of earlier ones; the epoch before done().
+  std::chrono::steady_clock::time_point started() const;
+
+ private:
+  friend struct worker_sdk::GroupInside;
+  struct WorkState& inside() const;  // Throws if this is empty.
+  std::shared_ptr<struct WorkState> state_;
+};
 
 /// The ranks of a job, or some of them. Movable; a moved-from group may be destroyed or assigned
 /// to, and every other call except abort() throws Error(bad_argument). Every rank must issue the

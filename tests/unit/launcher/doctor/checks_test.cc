@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
-#include "launcher/doctor/health_screen.h"
+#include "launcher/doctor/health_report.h"
 #include "tests/unit/launcher/doctor/healthy.h"
 
 namespace ddprun::doctor {

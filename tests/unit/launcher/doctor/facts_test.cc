@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "launcher/doctor/doctor_request.h"
+#include "launcher/doctor/node_facts.h"
 #include "tests/fuzz/launcher/facts_fuzz.h"
 #include "tests/unit/launcher/doctor/healthy.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/doctor/health_screen.h"
+#include "launcher/doctor/health_report.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>

@@ -35,7 +35,6 @@
 #include "ddprun/elastic/global_batches.h"
 #include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/sharded.h"
-#include "ddprun/init_options.h"
 #include "ddprun/process_group.h"
 
 namespace ddprun::elastic {

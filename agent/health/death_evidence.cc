@@ -1,4 +1,4 @@
-#include "agent/health/oom_watch.h"
+#include "agent/health/death_evidence.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,11 +7,14 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <ctime>
 #include <utility>
 
-#include "agent/process/kernel_log.h"
+#include "agent/process/proc_file.h"
 #include "common/system/descriptors.h"
+#include "common/system/variable.h"
+#include "common/text/display.h"
 
 namespace ddprun::agent {
 namespace {
@@ -156,6 +159,94 @@ std::string OomWatch::evidence(int pid) const {
   };
   last_ = {pid, found()};
   return last_.second;
+}
+
+namespace {
+
+// The number behind `word`; -1: there is none.
+std::int64_t number_after(std::string_view text, std::string_view word) {
+  std::size_t at = text.find(word);
+  if (at == std::string_view::npos) return -1;
+  at = text.find_first_not_of(" '\"", at + word.size());
+  std::int64_t number = -1;
+  if (at != std::string_view::npos) {
+    std::from_chars(text.data() + at, text.data() + text.size(), number);
+  }
+  return number;
+}
+
+bool may_be_of_gpu(const WorkerDeath& death) {
+  switch (death.fault) {
+    case Fault::kGpuAssert:
+    case Fault::kGpuAccess:
+    case Fault::kGpuBroken:
+    case Fault::kNoGpu:
+    case Fault::kNccl: return true;
+    case Fault::kException:
+    case Fault::kCrash: return death.detail.find("CUDA") != std::string::npos;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+std::optional<Xid> xid_in(std::string_view line) {
+  constexpr std::string_view kWord = "NVRM: Xid";
+  const std::size_t begin = line.find(kWord);
+  if (begin == std::string_view::npos) return std::nullopt;
+  const std::string_view text = line.substr(begin);
+  const std::int64_t number = number_after(text, "): ");
+  if (number <= 0) return std::nullopt;
+  return Xid{.number = static_cast<int>(number),
+             .pid = static_cast<int>(std::max<std::int64_t>(0, number_after(text, "pid="))),
+             .text = without_escapes(std::string(text.substr(0, 240)))};
+}
+
+// ECC errors that could not be corrected (48, 94, 95, 140), rows that cannot be remapped (64),
+// NVLink (74), a GPU off the bus (79), high rates of corrected errors (92), firmware that does not
+// answer (119, 120), chip-to-chip links (121), and a GPU that must be reset (143, 154).
+bool is_of_hardware(int xid) {
+  constexpr std::array kNumbers = {48, 64, 74, 79, 92, 94, 95, 119, 120, 121, 140, 143, 154};
+  return std::find(kNumbers.begin(), kNumbers.end(), xid) != kNumbers.end();
+}
+
+void add_xid(const Xid& xid, WorkerDeath& death) {
+  if (!is_of_hardware(xid.number) && (xid.pid == 0 || xid.pid != death.pid)) return;
+  if (is_of_hardware(xid.number)) death.fault = Fault::kGpuBroken;
+  death.evidence = "kernel log: " + xid.text;
+}
+
+void GpuLog::add_to(WorkerDeath& death) const {
+  if (!may_be_of_gpu(death)) return;
+  std::optional<Xid> best;
+  read_kernel_log(root_ + "/dev/kmsg", [&](std::string_view line) {
+    const auto xid = xid_in(line);
+    const auto time = kernel_log_time(line);
+    if (!xid || !time || *time < began_) return true;
+    const bool better =
+        !best || (is_of_hardware(xid->number) && !is_of_hardware(best->number)) ||
+        (xid->pid == death.pid && best->pid != death.pid && !is_of_hardware(best->number));
+    if (better) best = xid;
+    return true;
+  });
+  if (best) add_xid(*best, death);
+}
+
+std::string time_limit_over(const std::string& end, const std::string& job, std::int64_t now) {
+  // Clocks of two machines may differ; Slurm checks twice per minute, and waits half a minute
+  // between the two signals.
+  constexpr std::int64_t kEarly = 5, kLate = 150;
+  std::int64_t at = 0;
+  const auto [rest, error] = std::from_chars(end.data(), end.data() + end.size(), at);
+  if (error != std::errc() || rest != end.data() + end.size() || at <= 0) return "";
+  if (now < at - kEarly || now > at + kLate) return "";
+  return "the time limit of Slurm job " + (job.empty() ? "?" : job) + " is reached";
+}
+
+std::string time_limit_over(int signal) {
+  if (signal != SIGTERM && signal != SIGKILL && signal != SIGXCPU) return "";
+  return time_limit_over(environment_variable("SLURM_JOB_END_TIME"),
+                         environment_variable("SLURM_JOB_ID"), std::time(nullptr));
 }
 
 }  // namespace ddprun::agent
