@@ -24,9 +24,9 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using State = RemoteNode::State;
 
-constexpr Milliseconds kConnectLimit = 30s;  // ssh's own limit is 10 s for the connection alone.
-constexpr Milliseconds kGoodbyeLimit = 5s;   // For far ends that never got orders.
-constexpr Milliseconds kStopSlack = 30s;     // Beyond the grace that workers get.
+constexpr Milliseconds kConnectLimit = 30s;    // ssh's own limit is 10 s for the connection alone.
+constexpr Milliseconds kGoodbyeLimit = 5s;     // For far ends that never got orders.
+constexpr Milliseconds kNodesStopSlack = 30s;  // Beyond the grace that workers get.
 constexpr int kUrgentSignalsMax = 2;  // After so many signals in vain, the nodes end by themselves.
 
 // Decides once when the hosts have answered or failed, gives orders to those that are ready, and
@@ -160,7 +160,7 @@ void HostsRun::forward(ReceivedSignal received) {
     return fleet_.kill();
   }
   fleet_.pass_on(signal, now);
-  if (ends && !kill_at_) kill_at_ = Clock::now() + options_.shutdown_timeout + kStopSlack;
+  if (ends && !kill_at_) kill_at_ = Clock::now() + options_.shutdown_timeout + kNodesStopSlack;
 }
 
 void HostsRun::enforce_deadlines() {

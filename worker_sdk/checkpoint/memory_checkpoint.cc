@@ -27,7 +27,7 @@ using worker_sdk::FetchedCheckpoint;
 using worker_sdk::Manifest;
 using worker_sdk::ManifestFile;
 
-constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
+constexpr std::size_t kReadBytes = std::size_t{64} << 20;
 
 // One version of one checkpoint. Versions differ if a run wrote a number again after it had lost
 // what it had written before.
@@ -223,8 +223,8 @@ class Fetch {
       if (const int error = worker_sdk::make_folders(path()); error != 0) note(error, path());
       out.open(hidden, std::ios::binary | std::ios::trunc);
     }
-    for (std::uint64_t at = 0; at < file.bytes; at += kPieceBytes) {
-      const std::uint64_t bytes = std::min<std::uint64_t>(kPieceBytes, file.bytes - at);
+    for (std::uint64_t at = 0; at < file.bytes; at += kReadBytes) {
+      const std::uint64_t bytes = std::min<std::uint64_t>(kReadBytes, file.bytes - at);
       std::string part;
       if (group_.rank() == root) {
         part = read_part(locals_.at(version_).files.at(file.name), at, bytes);
