@@ -141,10 +141,12 @@ void Guardian::give_up(const Failure& why) {
   exit_code_ = EXIT_FAILURE;
 }
 
-// The keeper exits before us only if killed; then another starts while the budget allows.
+// The keeper exits before us only if killed; then another starts, when the budget allows.
 void Guardian::keeper_ended() {
-  keeper_at_ = keeper_budget_.died(Clock::now());
-  log::warning(keeper_killed(keeper_.pid(), keeper_at_.has_value()));
+  const TimePoint now = Clock::now();
+  const RespawnBudget::Next next = keeper_budget_.died(now);
+  keeper_at_ = next.at;
+  log::warning(keeper_killed(keeper_.pid(), next, now));
   keeper_.wait();
   agent::reap_unknown_children([this](int pid) { return owns(pid); });
 }
@@ -269,13 +271,11 @@ void Guardian::service_ended(Child& child, int pid, const ChildEnd& end) {
   }
   if (ending_ || is_done(end) || cannot_recover) return;
   const std::string what = child.plan->name + " (pid " + std::to_string(pid) + ") " + describe(end);
-  child.start_at = child.budget.died(Clock::now());
-  if (child.start_at) {
-    log::warning(what + "; starting it again (" + std::to_string(child.budget.used()) +
-                 " of at most " + std::to_string(plan_.respawns_max) + " times a minute)");
-  } else {
-    log::error(what + "; it died too often and is not started again. Running workers continue");
-  }
+  const TimePoint now = Clock::now();
+  const RespawnBudget::Next next = child.budget.died(now);
+  child.start_at = next.at;
+  const std::string text = service_died(what, next, now, child.budget.used(), plan_.respawns_max);
+  next.is_late ? log::error(text) : log::warning(text);
 }
 
 void Guardian::end_services() {

@@ -6,7 +6,7 @@
 //   agent killed     its workers die by PDEATHSIG; their orphans become children of this process,
 //                    the sub-reaper, and are killed
 //   guardian killed  agents see it (ParentWatch) and kill all below them; services die by PDEATHSIG
-//   service killed   started again, a few times a minute
+//   service killed   started again, at most a few times a minute
 //   keeper killed    another one is started, with the same knowledge
 //   both killed      the keeper (keeper.h) kills the rest
 //

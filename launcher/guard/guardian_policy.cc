@@ -5,11 +5,16 @@
 #include <cstring>
 
 #include "common/exit_status.h"
+#include "common/text/figures.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr Milliseconds kFirstPause{200};
+
+std::string pause_text(Duration pause) {
+  return seconds_text(std::chrono::duration_cast<Milliseconds>(pause));
+}
 
 }  // namespace
 
@@ -34,19 +39,36 @@ std::string agent_killed(const std::string& name, int pid, const ChildEnd& end, 
          "; its workers were killed with it";
 }
 
-std::string keeper_killed(int pid, bool another_comes) {
-  return "the keeper (pid " + std::to_string(pid) + ") was killed; " +
-         (another_comes ? "starting another"
-                        : "they die too often, so no other is started: if ddprun and its agent are "
-                          "killed together, something may be left behind");
+std::string service_died(const std::string& what, const RespawnBudget::Next& next, TimePoint now,
+                         int count, int per_window) {
+  if (next.is_late) {
+    return what + "; it dies too often, and is started again in " + pause_text(next.at - now) +
+           ". Running workers continue";
+  }
+  return what + "; starting it again (" + std::to_string(count) + " of at most " +
+         std::to_string(per_window) + " times a minute)";
 }
 
-std::optional<TimePoint> RespawnBudget::died(TimePoint now) {
+std::string keeper_killed(int pid, const RespawnBudget::Next& next, TimePoint now) {
+  return "the keeper (pid " + std::to_string(pid) + ") was killed; " +
+         (next.is_late ? "they die too often: another is started in " + pause_text(next.at - now) +
+                             ", and if ddprun and its agent are killed together before that, "
+                             "something may be left behind"
+                       : "starting another");
+}
+
+RespawnBudget::Next RespawnBudget::died(TimePoint now) {
   while (!starts_.empty() && starts_.front() + window_ <= now) starts_.pop_front();
-  if (used() >= per_window_) return std::nullopt;
-  const TimePoint next = used() == 0 ? now : now + kFirstPause * (1 << std::min(used() - 1, 16));
-  starts_.push_back(next);
-  return next;
+  const bool is_late = used() >= per_window_;
+  TimePoint at = now;
+  if (is_late) {
+    at = starts_.front() + window_;
+    starts_.pop_front();
+  } else if (used() > 0) {
+    at += kFirstPause * (1 << std::min(used() - 1, 16));
+  }
+  starts_.push_back(at);
+  return {at, is_late};
 }
 
 bool InterruptCounter::signalled(int signal, Origin origin) {

@@ -31,16 +31,18 @@ std::string describe(const ChildEnd& end);
 // The message when the agent `name` was killed, by others or by us after a second Ctrl-C.
 std::string agent_killed(const std::string& name, int pid, const ChildEnd& end, bool by_us);
 
-// The message when the keeper was killed.
-std::string keeper_killed(int pid, bool another_comes);
-
-// At most `per_window` new starts in any `window`; the first at once, then after 0.2 s, 0.4 s, ...
+// At most `per_window` new starts in any `window`; the first at once, then after 0.2 s, 0.4 s, ...,
+// and those beyond that number as soon as it allows: what is dead for ever repairs nothing.
 class RespawnBudget {
  public:
   RespawnBudget(int per_window, Duration window) : per_window_(per_window), window_(window) {}
 
-  // The service has died. Returns when to start it again; std::nullopt once the budget is used up.
-  std::optional<TimePoint> died(TimePoint now);
+  struct Next {
+    TimePoint at;          // When to start it again.
+    bool is_late = false;  // It dies too often: not before the window allows.
+  };
+  // The service has died.
+  Next died(TimePoint now);
   int used() const {
     return static_cast<int>(starts_.size());
   }  // Within the window of the last death.
@@ -50,6 +52,13 @@ class RespawnBudget {
   Duration window_;
   std::deque<TimePoint> starts_;
 };
+
+// The message when a service has died: its `count`th death of at most `per_window`.
+std::string service_died(const std::string& what, const RespawnBudget::Next& next, TimePoint now,
+                         int count, int per_window);
+
+// The message when the keeper was killed.
+std::string keeper_killed(int pid, const RespawnBudget::Next& next, TimePoint now);
 
 // The source of a signal.
 enum class Origin {

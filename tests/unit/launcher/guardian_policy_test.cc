@@ -22,21 +22,31 @@ TEST_CASE("Guardian policy: exit codes are a shell's", "[guardian]") {
 TEST_CASE("Guardian policy: a service starts again at once, then after longer and longer pauses",
           "[guardian]") {
   RespawnBudget budget(4, 60s);
-  CHECK(budget.died(kStart) == kStart);
-  CHECK(budget.died(kStart + 1s) == kStart + 1s + 200ms);
-  CHECK(budget.died(kStart + 2s) == kStart + 2s + 400ms);
-  CHECK(budget.died(kStart + 3s) == kStart + 3s + 800ms);
+  CHECK(budget.died(kStart).at == kStart);
+  CHECK(budget.died(kStart + 1s).at == kStart + 1s + 200ms);
+  CHECK(budget.died(kStart + 2s).at == kStart + 2s + 400ms);
+  CHECK(budget.died(kStart + 3s).at == kStart + 3s + 800ms);
   CHECK(budget.used() == 4);
 }
 
-TEST_CASE("Guardian policy: a service that dies too often stays dead until the window has passed",
+TEST_CASE("Guardian policy: a service that dies too often starts again when the window allows",
           "[guardian]") {
   RespawnBudget budget(2, 60s);
-  CHECK(budget.died(kStart));
-  CHECK(budget.died(kStart + 10s));
-  CHECK(!budget.died(kStart + 20s));
-  CHECK(budget.died(kStart + 60s));  // The first has left the window.
-  CHECK(!budget.died(kStart + 61s));
+  CHECK_FALSE(budget.died(kStart).is_late);
+  CHECK_FALSE(budget.died(kStart + 10s).is_late);  // It starts 0.2 s later.
+  const auto third = budget.died(kStart + 20s);
+  CHECK(third.is_late);
+  CHECK(third.at == kStart + 60s);
+  const auto fourth = budget.died(kStart + 61s);
+  CHECK(fourth.is_late);
+  CHECK(fourth.at == kStart + 70s + 200ms);
+  CHECK_FALSE(budget.died(kStart + 300s).is_late);
+  CHECK(
+      service_died("the daemon (pid 4) was killed by SIGKILL", third, kStart + 20s, 2, 2) ==
+      "the daemon (pid 4) was killed by SIGKILL; it dies too often, and is started again in 40 s. "
+      "Running workers continue");
+  CHECK(keeper_killed(4, third, kStart + 20s).find("another is started in 40 s") !=
+        std::string::npos);
 }
 
 TEST_CASE("Guardian policy: a second Ctrl-C at a terminal means now", "[guardian]") {
