@@ -13,7 +13,8 @@
 //
 // A bit that flips: FLIP is what it is in, "input", "gradient", "weight" or "sum", on the node
 // FLIP_NODE (its first GROUP_RANK), from step FLIP_STEP on, in the first shard that is audited;
-// FLIP_BIT is its number. With FLIP_TIMES=always it flips in each audited shard.
+// FLIP_BIT is its number. With FLIP_TIMES=always it flips in each audited shard, with fiftieth in
+// those of every fiftieth step.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -32,9 +33,9 @@
 #include <string>
 #include <vector>
 
+#include "common/checksum.h"
 #include "ddprun/elastic/gradient_sums.h"
 #include "ddprun/elastic/job.h"
-#include "common/checksum.h"
 
 namespace {
 
@@ -199,8 +200,10 @@ class Worker {
   // Weights and sums go wrong once: that stays.
   bool flips(Flip what, const Step& step) {
     if (what != flip_ || step.number() < flip_step_) return false;
+    const bool is_rare = variable("FLIP_TIMES") == "fiftieth";
+    if (is_rare && (step.number() - flip_step_) % 50 != 0) return false;
     const bool stays = what == Flip::kWeight || what == Flip::kSum;
-    const bool now = !has_flipped_ || (!stays && variable("FLIP_TIMES") == "always");
+    const bool now = !has_flipped_ || (!stays && (is_rare || variable("FLIP_TIMES") == "always"));
     has_flipped_ = true;
     if (now) {
       std::fprintf(stderr, "campaign_worker: a bit flips in step %d\n",
