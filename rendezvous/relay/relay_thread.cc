@@ -1,5 +1,6 @@
 #include "rendezvous/relay/relay_thread.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <boost/asio/error.hpp>
@@ -24,6 +25,21 @@ using boost::asio::ip::tcp;
 
 constexpr Milliseconds kOwnPortLimit{3'000};
 constexpr Milliseconds kDialLimit{12'000};  // The daemon gives up before, and says why.
+
+// How long a forwarded client waits for its stream: it does not know of it, and cannot try again.
+constexpr auto kForwardLimit = std::chrono::seconds(60);  // While the daemon restarts.
+constexpr auto kOpenLimit = std::chrono::seconds(5);      // Until the node has opened the port.
+constexpr Milliseconds kForwardPause{200};
+
+bool is_repeated(const Failure& failure, Duration since) {
+  if (failure.code == Errc::kBadToken) return false;
+  return since < (failure.code == Errc::kNotFound ? Duration(kOpenLimit) : Duration(kForwardLimit));
+}
+
+bool has_hung_up(int client) {
+  pollfd entry{client, POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
 
 // The line for a worker that gets no stream. The daemon's own words come without a code.
 std::string refusal_of(const Failure& failure) {
@@ -158,9 +174,7 @@ Result<std::uint16_t> RelayThread::serve_workers(std::string run_id, std::string
     entry_ = std::make_unique<RelayEntry>(
         io_, std::move(listening), std::move(nonce), ports_,
         [this](int client) { return admits(client); },
-        [this](const DialRequest& request, UniqueFd client) {
-          dial(request, std::move(client), "ok\n");
-        });
+        [this](const DialRequest& request, UniqueFd client) { dial(request, std::move(client)); });
   });
   return port;
 }
@@ -174,7 +188,9 @@ Result<std::uint16_t> RelayThread::forward(NodeId node, std::uint16_t port) {
                           request = DialRequest{std::move(node), port}]() mutable {
     if (forwards_) forwards_->stop();
     const auto take = [this, request](AcceptedSocket one) {
-      if (admits(one.fd.get())) dial(request, std::move(one.fd), "");
+      if (!admits(one.fd.get())) return;
+      lead(request, std::make_shared<UniqueFd>(std::move(one.fd)),
+           std::chrono::steady_clock::now());
     };
     forwards_ =
         AcceptLoop::start(io_, std::move(listening), take, /*on_short=*/[](const std::string&) {});
@@ -195,20 +211,35 @@ bool RelayThread::admits(int client) {
   return user == PeerUser::kOurs || user == PeerUser::kUnknown;
 }
 
-void RelayThread::dial(const DialRequest& request, UniqueFd client, const std::string& answer) {
+void RelayThread::dial(const DialRequest& request, UniqueFd client) {
   const auto end = std::make_shared<UniqueFd>(std::move(client));
   const Dial wanted{.run_id = run_id_, .node = request.node, .port = request.port};
-  relay(io_, daemon_, wanted, [this, end, answer](Result<Released> stream) {
-    if (!stream) {
-      const std::string why = refusal_of(stream.error());
-      if (!answer.empty()) (void)::send(end->get(), why.data(), why.size(), MSG_NOSIGNAL);
-      return;
-    }
-    Released worker = plain_end(std::move(*end));
-    worker.unsent = answer;
-    splice(io_, std::move(*stream), std::move(worker),
-           [this](std::uint64_t bytes) { bytes_ += bytes; });
+  relay(io_, daemon_, wanted, [this, end](Result<Released> stream) {
+    if (stream) return carry(std::move(*stream), std::move(*end), "ok\n");
+    const std::string why = refusal_of(stream.error());
+    (void)::send(end->get(), why.data(), why.size(), MSG_NOSIGNAL);
   });
+}
+
+void RelayThread::lead(const DialRequest& request, std::shared_ptr<UniqueFd> client,
+                       TimePoint began) {
+  const Dial wanted{.run_id = run_id_, .node = request.node, .port = request.port};
+  relay(io_, daemon_, wanted, [this, request, client, began](Result<Released> stream) {
+    if (stream) return carry(std::move(*stream), std::move(*client), "");
+    const Duration since = std::chrono::steady_clock::now() - began;
+    if (!is_repeated(stream.error(), since) || has_hung_up(client->get())) return;
+    const auto pause = std::make_shared<boost::asio::steady_timer>(io_, kForwardPause);
+    pause->async_wait([this, pause, request, client, began](boost::system::error_code error) {
+      if (!error) lead(request, client, began);
+    });
+  });
+}
+
+void RelayThread::carry(Released stream, UniqueFd client, const std::string& first) {
+  Released worker = plain_end(std::move(client));
+  worker.unsent = first;
+  splice(io_, std::move(stream), std::move(worker),
+         [this](std::uint64_t bytes) { bytes_ += bytes; });
 }
 
 }  // namespace ddprun::rendezvous

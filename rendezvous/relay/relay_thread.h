@@ -47,7 +47,7 @@ class RelayThread {
 
   // Of an agent that serves workers: what this user's processes send to the returned port of
   // loopback goes to `port` of the node, until the next call or stop_forwarding(). Streams that
-  // exist then go on.
+  // exist then go on. A process that comes while the daemon restarts waits for up to a minute.
   Result<std::uint16_t> forward(NodeId node, std::uint16_t port);
   void stop_forwarding();
 
@@ -56,8 +56,12 @@ class RelayThread {
  private:
   Result<void> begin();
   bool admits(int client);
-  // `answer`: what the client reads before the stream's bytes, or else why there is none.
-  void dial(const DialRequest& request, UniqueFd client, const std::string& answer);
+  // The client reads "ok" before the stream's bytes, or else why there is none.
+  void dial(const DialRequest& request, UniqueFd client);
+  // The client does not know of the stream: it waits for it. `began`: when it came.
+  void lead(const DialRequest& request, std::shared_ptr<UniqueFd> client, TimePoint began);
+  // `first`: what the client reads before the stream's bytes.
+  void carry(Released stream, UniqueFd client, const std::string& first);
 
   const bool for_all_users_;
   boost::asio::io_context io_{1};

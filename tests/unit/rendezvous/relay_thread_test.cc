@@ -144,6 +144,28 @@ TEST_CASE("Relay: a stream may begin with any byte, in both directions", "[relay
   CHECK(nodes.until([&] { return worker.poll(), worker.received == "ok\n\x15"; }));
 }
 
+TEST_CASE("Relay: what is forwarded while the daemon restarts arrives all the same", "[relay]") {
+  Nodes nodes;
+  const UniqueFd listening = listen_socket("127.0.0.1", 0).value();
+  nodes.thread.open("test", "127.0.0.1", local_port(listening.get()));
+  RelayThread own;  // Of the worker's node.
+  const UniqueFd no_daemon = listen_socket("127.0.0.1", 0).value();
+  own.use_daemon({.host = "127.0.0.1", .port = local_port(no_daemon.get()), .token = kToken});
+  REQUIRE(own.serve_workers("job", "secret").has_value());
+  test::RawClient worker(own.forward("b", local_port(listening.get())).value());
+  worker.send("to the store");
+  CHECK(nodes.until([&] { return accept_socket(no_daemon.get()).value().has_value(); }));
+  own.use_daemon(nodes.daemon());
+  std::optional<AcceptedSocket> accepted;
+  CHECK(nodes.until([&] {
+    if (auto one = accept_socket(listening.get()).value()) accepted = std::move(one);
+    return accepted.has_value();
+  }));
+  char bytes[16] = {};
+  CHECK(nodes.until([&] { return ::recv(accepted->fd.get(), bytes, 12, MSG_DONTWAIT) == 12; }));
+  CHECK(std::string(bytes) == "to the store");
+}
+
 // What the whole chain holds without a reader is bounded, and none of it is in the daemon's loop.
 TEST_CASE("Relay: a reader that does not read stops its writer", "[relay]") {
   Nodes nodes;
