@@ -5,7 +5,7 @@ ddprun_test(NAME agent_unit_test
                     unit/agent/learned_names_test.cc fuzz/agent/learned_fuzz.cc
                     unit/output/line_fold_test.cc unit/output/line_splitter_test.cc unit/output/log_file_test.cc
                     unit/output/log_files_test.cc unit/agent/oom_watch_test.cc unit/agent/placement_test.cc
-                    unit/agent/proc_file_test.cc unit/agent/progress_test.cc unit/agent/pytorch_words_test.cc unit/agent/signal_use_test.cc unit/agent/stall_watch_test.cc unit/agent/start_failure_test.cc unit/agent/store_way_test.cc
+                    unit/agent/proc_file_test.cc unit/agent/progress_test.cc unit/agent/pytorch_words_test.cc unit/agent/signal_use_test.cc unit/agent/stall_watch_test.cc unit/agent/start_failure_test.cc unit/agent/reach_test.cc unit/agent/store_way_test.cc
                     unit/agent/sync_ledger_test.cc unit/common/sync_counts_test.cc
                     unit/output/tail_ring_test.cc unit/common/terminal_text_test.cc unit/agent/window_test.cc unit/agent/worker_environment_test.cc unit/agent/worker_links_test.cc
                     unit/agent/words_fuzz_test.cc fuzz/agent/words_fuzz.cc fuzz/agent/flight_fuzz.cc

@@ -66,6 +66,7 @@ Agent::Agent(AgentOptions options)
       output_(loop_, options_.output),
       links_(loop_),
       relay_(options_.store_for_all_users),
+      reach_(loop_),
       waiting_(loop_),
       environment_(current_environment()),
       hold_timer_(loop_),
@@ -94,6 +95,7 @@ int Agent::run() {
     progress_.query_where = [this](auto done) { query_where(kStallQueryLimit, std::move(done)); };
   }
   listen_to_workers();
+  reach_.on_unreachable = [](const std::string& text) { log::warning(text); };
   output_.on_drained = [this](int local_rank) { last_output_arrived(local_rank); };
   processes_.use_roster(options_.job.roster);
   if (!options_.job.cgroup.empty()) {
@@ -424,14 +426,22 @@ void Agent::act(const SendMessage& send) {
                     std::holds_alternative<rendezvous::Stopped>(send.message) ||
                     std::holds_alternative<rendezvous::Leave>(send.message);
   if (last) send_heartbeat(/*with_counts=*/true, /*last=*/true);
-  const bool sent = link_->send(send.message);
+  rendezvous::AgentMessage message = send.message;
+  if (auto* failed = std::get_if<rendezvous::Failed>(&message)) {
+    failed->unreachable = reach_.unreachable();
+  } else if (auto* stopped = std::get_if<rendezvous::Stopped>(&message)) {
+    stopped->unreachable = reach_.unreachable();
+  }
+  const bool sent = link_->send(message);
   if (std::holds_alternative<rendezvous::Leave>(send.message)) {
     account_due_ = sent && wants_account();
   }
 }
 
 void Agent::act(const SendJoin& join) {
-  options_.offer.address = options_.address.empty() ? link_->local_address() : options_.address;
+  options_.offer.link_address = link_->local_address();
+  options_.offer.address =
+      options_.address.empty() ? options_.offer.link_address : options_.address;
   if (const auto opened = open_store(); !opened) {
     log::error(to_string(opened.error()));
     return act(Exit{.status = 1, .verdict = {}});
@@ -491,12 +501,25 @@ void Agent::take_seat(const rendezvous::Seat& seat) {
         seat_->master_address + ":" + std::to_string(seat_->master_port) +
         " directly; install the same ddprun on every node");
   }
+  probe_reach();
   if (seat_->group_rank != 0) return store_.reset();
   DDPRUN_ASSERT(store_);
   if (way == StoreWay::kOpens) relay_.open("store", store_address_, store_->port());
   if (const auto admitted = store_->admit(seat_->members); !admitted) {
     log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
   }
+}
+
+// Through one port there is nothing to be reached but the daemon.
+void Agent::probe_reach() {
+  if (options_.one_port) return;
+  const bool is_at_endpoint = seat_->store_at_endpoint && options_.store_place.port != 0;
+  const auto daemon = link_->daemon();
+  reach_.begin(reach_targets(*seat_, options_.offer.address, is_at_endpoint),
+               {.host = options_.offer.host,
+                .hosts_endpoint = options_.offer.hosts_endpoint,
+                .daemon_address = link_->peer_address(),
+                .daemon_port = daemon ? daemon->port : 0});
 }
 
 // Those of an earlier round.
@@ -568,6 +591,7 @@ void Agent::act(const Exit& exit) {
   count_timer_.cancel();
   hold_timer_.cancel();
   status_line_.stop();
+  reach_.stop();
   signals_.close(ignored);
   (void)output_.flush();
   report_verdict(exit);

@@ -22,6 +22,7 @@
 #include "agent/node/change_cost.h"
 #include "agent/node/daemon_link.h"
 #include "agent/node/node_view.h"
+#include "agent/node/reach_probe.h"
 #include "agent/node/status_line.h"
 #include "agent/node/worker_links.h"
 #include "agent/output/console.h"
@@ -155,6 +156,7 @@ class Agent {
   void take_seat(const rendezvous::Seat& seat);
   void close_store_ways();
   void forward_to_store();
+  void probe_reach();
   Result<void> hold_signals();
   void await_signals();
   void take(const SentSignal& sent);
@@ -261,6 +263,7 @@ class Agent {
   rendezvous::RelayThread relay_;
   RelayPlace relay_place_;           // For the workers.
   std::uint16_t store_forward_ = 0;  // Where they reach the round's store; 0: where it is.
+  ReachProbe reach_;
   WaitingLine waiting_;
   bool shows_stopping_ = false;  // It shows which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;

@@ -133,6 +133,8 @@ class RemoteLink : public DaemonLink {
 
   std::string local_address() const override { return link_ ? link_->local_address() : ""; }
 
+  std::string peer_address() const override { return link_ ? link_->peer_address() : ""; }
+
   std::optional<DaemonAddress> daemon() const override { return addresses_[which_]; }
 
  private:

@@ -43,6 +43,7 @@ class DaemonLink {
   // Flushes, closes, and then calls `done`, within two seconds.
   virtual void close(std::function<void()> done) = 0;
   virtual std::string local_address() const = 0;  // Of our end, numeric; empty if not connected.
+  virtual std::string peer_address() const { return ""; }  // The same of the daemon's end.
   // Of the daemon that we are connected to, or try; nothing: there is none elsewhere.
   virtual std::optional<DaemonAddress> daemon() const { return std::nullopt; }
   // Where the run stands, with its ranks; nothing: only the daemon knows.

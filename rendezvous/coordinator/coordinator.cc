@@ -24,6 +24,15 @@ bool same_for_all(const DaemonMessage& a, const DaemonMessage& b) {
   return end && std::holds_alternative<EndRun>(b) && *end == std::get<EndRun>(b);
 }
 
+// A link that comes from an address which its node does not see as that link's was translated on
+// its way.
+void note_translation(const std::string& from, NodeOffer& offer) {
+  const bool is_translated =
+      !from.empty() && !offer.link_address.empty() && from != offer.link_address;
+  offer.seen_at = is_translated ? from : "";
+  offer.link_address.clear();
+}
+
 }  // namespace
 
 void Coordinator::enter(TimePoint now) {
@@ -31,7 +40,8 @@ void Coordinator::enter(TimePoint now) {
   now_ = now;
 }
 
-std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view body, TimePoint now) {
+std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view body, TimePoint now,
+                                                std::string_view from) {
   enter(now);
   Result<AgentMessage> message = decode_agent_message(body);
   const auto peer = peers_.find(link);
@@ -51,7 +61,7 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
       actions_.push_back(Hangup{link, to_string(message.error())});
     }
   } else if (const auto* first = std::get_if<Hello>(&*message)) {
-    hello(link, *first);
+    hello(link, *first, from);
   } else if (peer == peers_.end()) {
     counters_.refused.add(Refusal::kNoHello);
     actions_.push_back(Hangup{link, "its first message was no hello"});
@@ -61,7 +71,7 @@ std::vector<LinkAction> Coordinator::on_message(LinkId link, std::string_view bo
   return std::exchange(actions_, {});
 }
 
-void Coordinator::hello(LinkId link, const Hello& hello) {
+void Coordinator::hello(LinkId link, const Hello& hello, std::string_view from) {
   if (hello.version != kProtocolVersion) {
     return refuse(link, Refusal::kOtherVersion,
                   "it speaks protocol version " + std::to_string(hello.version) +
@@ -88,8 +98,8 @@ void Coordinator::hello(LinkId link, const Hello& hello) {
     actions_.push_back(Hangup{old->second, "the agent connected again"});
     old->second = link;
   }
-  peers_[link] =
-      Peer{hello.run_id, hello.node, hello.release.substr(0, kNameBytesMax), hello.relays};
+  peers_[link] = Peer{hello.run_id, hello.node, hello.release.substr(0, kNameBytesMax),
+                      hello.relays, std::string(from)};
   note_busy(hello.run_id);
   const auto run = runs_.find(hello.run_id);
   if (run != runs_.end() && run->second.misses(hello.node)) {
@@ -108,7 +118,8 @@ void Coordinator::receive(const Peer& peer, AgentMessage message) {
     sync_[peer.run_id].add(*beat->sync);
   }
   if (beat && run != runs_.end() && run->second.has_node(peer.node)) take_times(peer, *beat);
-  const auto* join = std::get_if<Join>(&message);
+  auto* join = std::get_if<Join>(&message);
+  if (join) note_translation(peer.from, join->offer);
   if (run != runs_.end() && run->second.state() == Run::State::kEnded && join) {
     // A run id may be used again once all nodes of the run before have gone. One that was in a
     // round of it and was lost may return after its end: it gets the verdict, and begins nothing.

@@ -60,8 +60,9 @@ using LinkAction = std::variant<Send, Hangup, Bridge>;
 class Coordinator {
  public:
   // Each returns what to do, in order. What take_records() then holds must be on disk before that.
+  // `from`: the address that the link comes from; empty: not known.
   [[nodiscard]] std::vector<LinkAction> on_message(LinkId link, std::string_view body,
-                                                   TimePoint now);
+                                                   TimePoint now, std::string_view from = {});
   // `unseen`: it may have closed earlier, unnoticed. Then its node may come back.
   [[nodiscard]] std::vector<LinkAction> on_closed(LinkId link, TimePoint now, bool unseen = false);
   [[nodiscard]] std::vector<LinkAction> on_tick(TimePoint now);
@@ -138,13 +139,14 @@ class Coordinator {
     NodeId node;
     std::string release;  // As in Hello.
     bool relays = false;  // The same.
+    std::string from;     // The address of its link's other end; empty: not known.
   };
 
   using Peers = std::unordered_map<LinkId, Peer>;
   using Links = std::unordered_map<NodeId, LinkId>;  // Of one run.
 
   void enter(TimePoint now);
-  void hello(LinkId link, const Hello& hello);
+  void hello(LinkId link, const Hello& hello, std::string_view from);
   void hang_up(const std::string& run_id, const NodeId& node, const std::string& reason);
   void lose(const std::string& run_id, const NodeId& node, const std::string& how);
   void forget_link(Peers::iterator it);

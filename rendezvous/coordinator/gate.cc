@@ -37,17 +37,18 @@ Gate::Work Gate::replay(const Journal& journal, TimePoint now, const std::string
   return work;
 }
 
-Gate::Work Gate::on_message(LinkId link, std::string_view body, TimePoint now) {
-  if (stalls(now)) return hold(link, body);
+Gate::Work Gate::on_message(LinkId link, std::string_view body, TimePoint now,
+                            std::string_view from) {
+  if (stalls(now)) return hold(link, body, from);
   Work work;
-  pass(coordinator_.on_message(link, body, now), now, work);
+  pass(coordinator_.on_message(link, body, now, from), now, work);
   return work;
 }
 
 Gate::Work Gate::on_closed(LinkId link, TimePoint now) {
   Work work;
   if (stalls(now)) {
-    held_.push_back({link, std::nullopt});
+    held_.push_back({.link = link, .body = std::nullopt});
   } else {
     pass(coordinator_.on_closed(link, now), now, work);
   }
@@ -55,7 +56,7 @@ Gate::Work Gate::on_closed(LinkId link, TimePoint now) {
 }
 
 // That we are here is always true; anything more might turn out never to have been decided.
-Gate::Work Gate::hold(LinkId link, std::string_view body) {
+Gate::Work Gate::hold(LinkId link, std::string_view body, std::string_view from) {
   DDPRUN_ASSERT(stalled_);
   const auto message = decode_agent_message(body);
   const bool beats = message && std::holds_alternative<Heartbeat>(*message);
@@ -69,7 +70,7 @@ Gate::Work Gate::hold(LinkId link, std::string_view body) {
     return work;  // On its next connection the agent sends all of it again.
   }
   held_bytes_ += body.size();
-  held_.push_back({link, std::string(body)});
+  held_.push_back({link, std::string(body), std::string(from)});
   return work;
 }
 
@@ -135,7 +136,7 @@ void Gate::resume(TimePoint now, Work& work) {
 }
 
 void Gate::receive(const Held& held, TimePoint now, Work& work) {
-  pass(held.body ? coordinator_.on_message(held.link, *held.body, now)
+  pass(held.body ? coordinator_.on_message(held.link, *held.body, now, held.from)
                  : coordinator_.on_closed(held.link, now, /*unseen=*/true),
        now, work);
 }

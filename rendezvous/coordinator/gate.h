@@ -37,7 +37,8 @@ class Gate {
     std::vector<LinkAction> actions;
   };
   [[nodiscard]] Work replay(const Journal& journal, TimePoint now, const std::string& clock);
-  [[nodiscard]] Work on_message(LinkId link, std::string_view body, TimePoint now);
+  [[nodiscard]] Work on_message(LinkId link, std::string_view body, TimePoint now,
+                                std::string_view from = {});  // As the Coordinator's.
   [[nodiscard]] Work on_closed(LinkId link, TimePoint now);
   [[nodiscard]] Work on_tick(TimePoint now);
   [[nodiscard]] Work on_standstill(Milliseconds how_long, TimePoint now);
@@ -67,11 +68,12 @@ class Gate {
   struct Held {
     LinkId link = 0;
     std::optional<std::string> body;  // Nothing: it was closed.
+    std::string from{};
   };
 
   void pass(std::vector<LinkAction> actions, TimePoint now, Work& work);
   bool stalls(TimePoint now);
-  Work hold(LinkId link, std::string_view body);
+  Work hold(LinkId link, std::string_view body, std::string_view from);
   void receive(const Held& held, TimePoint now, Work& work);
   void resume(TimePoint now, Work& work);
 

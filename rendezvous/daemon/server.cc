@@ -113,11 +113,11 @@ void Server::accept(const std::shared_ptr<Link>& link) {
   log::debug("a connection from " + link->peer_address(), {.peer = link->peer_address()});
   link->start({
       .on_message =
-          [this, id](const std::string& body) {
+          [this, id, from = link->peer_address()](const std::string& body) {
             if (log::debugs()) log::debug("from " + std::to_string(id) + " " + body);
             links_.at(id).has_sent = true;
             watch_own_time();
-            if (may_decide()) carry_out(gate_.on_message(id, body, Clock::now()));
+            if (may_decide()) carry_out(gate_.on_message(id, body, Clock::now(), from));
           },
       .on_closed =
           [this, id](const Failure& why) {

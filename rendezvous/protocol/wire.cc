@@ -58,10 +58,12 @@ void fields(auto& a, archive::Is<Finished> auto& m) { a("round", m.round); }
 void fields(auto& a, archive::Is<Failed> auto& m) {
   a("round", m.round), a("death", m.death);
   a.added("noticed_us", m.noticed), a.added("clock", m.clock);
+  a.sparse("unreachable", m.unreachable);
 }
 void fields(auto& a, archive::Is<Stopped> auto& m) {
   a("round", m.round), a("deaths", m.deaths);
   a.added("successes", m.successes);
+  a.sparse("unreachable", m.unreachable);
 }
 void fields(auto& a, archive::Is<Leave> auto& m) {
   a("signal", m.signal), a("reason", m.reason);

@@ -68,6 +68,10 @@ struct NodeOffer {
   std::string scheduler_step{};
   // Where its memory server takes copies of other nodes' memory folders; absent: it has none.
   std::optional<int> memory_port{};
+  std::string link_address{};  // Of its end of the link to the daemon, as the node itself sees it.
+  // Where that link comes from, if that is another address: a router translates (NAT). Set by the
+  // daemon.
+  std::string seen_at{};
   RunConfig config;
 };
 
@@ -88,6 +92,15 @@ struct MemoryFill {
   bool operator==(const MemoryFill&) const = default;
 };
 
+// Another node of a round, to which a node tries to connect as the round begins.
+struct Neighbour {
+  std::string host;  // For people.
+  std::string address;
+  int port = 0;           // Like those of its workers; perhaps nothing listens there any more.
+  std::string seen_at{};  // As in NodeOffer.
+  bool operator==(const Neighbour&) const = default;
+};
+
 // A node's place in a round.
 struct Seat {
   int round = 0;
@@ -102,6 +115,7 @@ struct Seat {
   std::string master_address;
   int master_port = 0;
   NodeId master_node{};            // Of group rank 0.
+  std::string master_host{};       // Its name, for people.
   bool store_at_endpoint = false;  // The store is reached at the endpoint's port, too.
   std::vector<std::string>
       members;  // Addresses of all nodes; for group rank 0 only, as its store admits them.
@@ -114,6 +128,7 @@ struct Seat {
   // another, what fills its folder before its workers start.
   std::optional<MemoryPeer> copy_to{};
   std::optional<MemoryFill> fill{};
+  std::optional<Neighbour> neighbour{};  // The next in the order of group ranks, if there are more.
   bool operator==(const Seat&) const = default;
 };
 
@@ -232,12 +247,14 @@ struct Failed {
   // none). A busy machine may report a death later than another that it has caused.
   std::int64_t noticed = 0;
   std::string clock{};
+  std::string unreachable{};  // What of the round this node does not reach, for people.
 };
 struct Stopped {
   static constexpr const char* kName = "stopped";
   int round = 0;
   std::vector<WorkerDeath> deaths;       // In the order of the exits.
   std::vector<WorkerDeath> successes{};  // Those that had exited with 0 before the others ended.
+  std::string unreachable{};             // As in Failed.
 };                                       // All local workers are gone.
 struct Leave {
   static constexpr const char* kName = "leave";

@@ -82,11 +82,16 @@ void fields(auto& a, archive::Is<NodeOffer> auto& m) {
   a.added("scheduler_step", m.scheduler_step);
   a.added("store_at_endpoint", m.store_at_endpoint);
   a("memory_port", m.memory_port);
+  a.sparse("link_address", m.link_address), a.sparse("seen_at", m.seen_at);
 }
 void fields(auto& a, archive::Is<MemoryPeer> auto& m) {
   a("node", m.node), a("host", m.host), a("address", m.address), a("port", m.port);
 }
 void fields(auto& a, archive::Is<MemoryFill> auto& m) { a("from", m.from), a("as", m.as); }
+void fields(auto& a, archive::Is<Neighbour> auto& m) {
+  a("host", m.host), a("address", m.address), a("port", m.port);
+  a.sparse("seen_at", m.seen_at);
+}
 void fields(auto& a, archive::Is<Seat> auto& m) {
   a("round", m.round), a("restart_count", m.restart_count), a("group_rank", m.group_rank);
   a("group_world_size", m.group_world_size), a("base_rank", m.base_rank);
@@ -97,6 +102,7 @@ void fields(auto& a, archive::Is<Seat> auto& m) {
   a.added("lost_steps", m.lost_steps);
   a.added("store_at_endpoint", m.store_at_endpoint), a.sparse("master_node", m.master_node);
   a("copy_to", m.copy_to), a("fill", m.fill);
+  a.sparse("master_host", m.master_host), a("neighbour", m.neighbour);
 }
 void fields(auto& a, archive::Is<Verdict> auto& m) {
   a.enumerator("kind", m.kind, Verdict::Kind::kInterrupted), a("exit_code", m.exit_code),

@@ -241,6 +241,7 @@ void Run::forget_last_round() {
   first_death_ = {};
   dead_ranks_.clear();
   successes_.clear();
+  unreachable_.clear();
   lost_.clear();
   grow_at_.reset();
   workers_blamed_ = false;
@@ -391,6 +392,7 @@ void Run::on(const NodeId& node, const Failed& failed) {
   if (!it->second.seat || it->second.seat->round != failed.round) return;
   const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
   report_failed(failed);
+  report_unreachable(failed.unreachable);
   if (lacked) report_cause(node);
   const bool changing = state_ == State::kGathering && planned_;
   const bool wrong = computes_wrong(node, failed.death);
@@ -429,6 +431,7 @@ void Run::on(const NodeId& node, const Stopped& stopped) {
   const bool lacked = workers_blamed_ && lacks_cause(deaths_, successes_);
   for (const WorkerDeath& death : stopped.deaths) report(death);
   for (const WorkerDeath& success : stopped.successes) report_success(success);
+  report_unreachable(stopped.unreachable);
   if (lacked) report_cause(node);
   // Between rounds the node's Join has the same meaning; only the end of the run waits for this
   // message.
@@ -543,6 +546,13 @@ void Run::report_success(const WorkerDeath& success) {
   const bool known = std::any_of(successes_.begin(), successes_.end(),
                                  [&](const auto& other) { return other.rank == success.rank; });
   if (!known && successes_.size() < kMost) successes_.push_back(success);
+}
+
+void Run::report_unreachable(const std::string& what) {
+  constexpr std::size_t kMost = 3;  // Two directions, and one more link.
+  const bool is_known =
+      std::find(unreachable_.begin(), unreachable_.end(), what) != unreachable_.end();
+  if (!what.empty() && !is_known && unreachable_.size() < kMost) unreachable_.push_back(what);
 }
 
 // No node has to wait any longer for workers that have left their group.

@@ -327,6 +327,7 @@ class Run {
   void report(const WorkerDeath& death);
   void report_failed(const Failed& failed);
   void report_success(const WorkerDeath& success);
+  void report_unreachable(const std::string& what);
   void remember_failure();
   void report_cause(const NodeId& reporter);
   void note_kept(std::int64_t steps);
@@ -420,6 +421,8 @@ class Run {
   Moment first_death_;                  // When the first of them was noticed.
   std::set<int> dead_ranks_;            // Theirs.
   std::vector<WorkerDeath> successes_;  // Of the present round, as far as reported.
+  // What nodes have reported that they do not reach in it, for the verdict.
+  std::vector<std::string> unreachable_;
   std::vector<WorkerDeath> past_;       // The first causes of the rounds that ended with a failure.
   std::vector<std::string> skip_;       // Pieces of steps that no rank may compute any more.
   std::vector<Loss> lost_;              // Of nodes, since the last sealed round.

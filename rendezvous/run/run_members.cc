@@ -202,8 +202,9 @@ void Run::close(Verdict::Kind kind, int exit_code, const std::string& reason, in
 void Run::end() {
   DDPRUN_ASSERT(state_ == State::kClosing && verdict_ && count(Phase::kStopping) == 0);
   if (verdict_->kind == Verdict::Kind::kWorkerFailed) {
-    verdict_ = worker_verdict(deaths_, restart_count_, config_->max_restarts,
-                              {.successes = successes_, .past = past_});
+    verdict_ =
+        worker_verdict(deaths_, restart_count_, config_->max_restarts,
+                       {.successes = successes_, .past = past_, .unreachable = unreachable_});
   }
   state_ = State::kEnded;
   workers_blamed_ = false;  // Nothing changes a verdict that has been sent.

@@ -30,8 +30,9 @@ struct Run::Snapshot {
     auto& [config, config_from, state, round, restart_count, size, arrivals, roster, now, members,
            in_phase, ready, node_ranks, dismissed, daemon_host, step_mates, beat_floor, gather_ends,
            last_call_ends, stop_ends, grow_at, silence_check, keep, planned, change, parked,
-           min_ranks, kept_steps, workers_blamed, deaths, first_death, dead_ranks, successes, past,
-           skip, lost, lost_grants, memory_copies, verdict, neighbour, actions] = whole;
+           min_ranks, kept_steps, workers_blamed, deaths, first_death, dead_ranks, successes,
+           unreachable, past, skip, lost, lost_grants, memory_copies, verdict, neighbour, actions] =
+        whole;
     a("config", config), a("config_from", config_from), a.enumerator("state", state, State::kEnded);
     a("round", round), a("restart_count", restart_count), a("arrivals", arrivals);
     a("roster", roster), a("now", now), a("gather_ends", gather_ends);
@@ -43,7 +44,7 @@ struct Run::Snapshot {
     a.added("successes", successes), a.added("past", past), a.added("skip", skip);
     a.added("size", size), a.added("min_ranks", min_ranks), a.added("kept_steps", kept_steps);
     a.added("keep", keep), a.added("planned", planned), a.added("change", change);
-    a.added("first_death", first_death);
+    a.added("first_death", first_death), a.sparse("unreachable", unreachable);
     a.added("lost_grants", lost_grants);
     a.added("daemon_host", daemon_host), a.added("step_mates", step_mates);
     a.added("memory_copies", memory_copies.copies);

@@ -77,9 +77,23 @@ std::vector<Seat> assign_seats(const std::vector<const NodeOffer*>& offers, int 
     seat.role_world_size = role_world_size[offer->role];
     seat.master_address = offers.front()->address;
     seat.master_port = offers.front()->store_port;
+    seat.master_host = offers.front()->host;
     seat.store_at_endpoint = offers.front()->store_at_endpoint;
   }
-  for (const NodeOffer* offer : offers) seats.front().members.push_back(offer->address);
+  // The ranks of a node behind a router come from the router's address.
+  for (const NodeOffer* offer : offers) {
+    seats.front().members.push_back(offer->address);
+    if (!offer->seen_at.empty()) seats.front().members.push_back(offer->seen_at);
+  }
+  if (offers.size() > 1) {
+    for (std::size_t i = 0; i < offers.size(); ++i) {
+      const NodeOffer& next = *offers[(i + 1) % offers.size()];
+      seats[i].neighbour = Neighbour{.host = next.host,
+                                     .address = next.address,
+                                     .port = next.store_port,
+                                     .seen_at = next.seen_at};
+    }
+  }
   return seats;
 }
 

@@ -141,6 +141,36 @@ std::string essence(const std::string& words) {
   return line;
 }
 
+// Such as a store or a peer that cannot be reached. Of a program's own errors its words decide.
+bool may_be_of_network(const WorkerDeath& death) {
+  switch (death.fault) {
+    case Fault::kPeerLost:
+    case Fault::kTimedOut:
+    case Fault::kStuck:
+    case Fault::kNccl: return true;
+    case Fault::kUnknown:
+    case Fault::kExit:
+    case Fault::kException:
+    case Fault::kCrash:
+    case Fault::kAborted: break;
+    default: return false;
+  }
+  std::string words = death.detail;
+  std::transform(words.begin(), words.end(), words.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  constexpr std::string_view kWords[] = {"time out", "timed out", "timeout",  "unreachable",
+                                         "no route", "refused",   "reset by", "connect",
+                                         "tcpstore", "gloo",      "nccl",     "peer"};
+  return std::any_of(std::begin(kWords), std::end(kWords),
+                     [&](std::string_view word) { return words.find(word) != words.npos; });
+}
+
+std::string unreachable_text(const std::vector<std::string>& unreachable) {
+  std::string text;
+  for (const std::string& line : unreachable) text += (text.empty() ? "" : " ") + line + ".";
+  return text;
+}
+
 // Programs that do not embed the SDK cannot report which peer they lost.
 std::string gone_text(const std::vector<WorkerDeath>& successes) {
   std::vector<int> ranks;
@@ -228,6 +258,13 @@ Verdict worker_verdict(const std::vector<WorkerDeath>& deaths, int restart_count
   verdict.advice = advice(cause.death, one_machine);
   if (cause.death.fault == Fault::kPeerLost && !history.successes.empty()) {
     verdict.advice = gone_text(history.successes);
+  }
+  if (!history.unreachable.empty() && may_be_of_network(cause.death)) {
+    const bool knows_no_more =
+        cause.death.fault == Fault::kPeerLost || cause.death.fault == Fault::kTimedOut;
+    const std::string general = knows_no_more ? "" : verdict.advice;
+    verdict.advice = unreachable_text(history.unreachable);
+    if (!general.empty()) verdict.advice += " " + general;
   }
   if (!one_machine) {
     const std::string lacking = lacking_text(deaths, cause.death);

@@ -40,8 +40,9 @@ std::string advice(const WorkerDeath& death, bool one_machine = false);
 
 // What else is known of a run with failed workers.
 struct RunHistory {
-  std::vector<WorkerDeath> successes{};  // Of its last round.
-  std::vector<WorkerDeath> past{};       // The first causes of the rounds before that failed.
+  std::vector<WorkerDeath> successes{};    // Of its last round.
+  std::vector<WorkerDeath> past{};         // The first causes of the rounds before that failed.
+  std::vector<std::string> unreachable{};  // What nodes have not reached in its last round.
 };
 
 // Whether `death` came from a piece of work that has ended another process before: the next process

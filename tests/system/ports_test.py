@@ -363,6 +363,54 @@ with ddprun.init(init_timeout=50) as group:
         self.assertIn("--one-port needs the run's token", job.err())
 
 
+class Unreachable(Firewalled):
+    """Without a flag the workers wait for minutes: within seconds ddprun names the closed way, and again in the verdict."""
+
+    # Waits like a program that does not reach its store; rank 1 gives up as PyTorch does, when it is told to.
+    WAITS = """while [ ! -e "$D/go" ]; do sleep 0.02; done
+        if [ $RANK = 1 ]; then
+            echo "DistNetworkError: The client socket has timed out after 300000ms while trying to connect" >&2; exit 1
+        fi; exec sleep 600"""
+
+    def close(self, name):
+        """What comes in from elsewhere, but for the endpoint."""
+        for rule in (["-i", "lo", "-j", "ACCEPT"], ["-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT"],
+                     ["-p", "tcp", "--dport", str(ENDPOINT), "-j", "ACCEPT"], ["-p", "tcp", "-j", "DROP"]):
+            self.iptables(name, "-A", "INPUT", *rule)
+
+    def nodes(self):
+        return [self.start("--nnodes", "2", "--rdzv-endpoint", f"{self.net.addresses[0]}:{ENDPOINT}", "--node-rank", rank,
+                           *shell(self.WAITS), netns=name, env=TOKEN) for rank, name in enumerate(self.net.names)]
+
+    def is_named(self, jobs, node, line, cure="--one-port"):
+        """The node reports it while all wait, and both have it in their verdict."""
+        said = jobs[node].wait_for(r"warning: (.*does not reach .*)\n").group(1)
+        self.assertRegex(said, line)
+        self.assertIn(cure, said)
+        with open(self.path("go"), "w", encoding="ascii"):
+            pass
+        for job in jobs:
+            self.finish(job, 1)
+            self.assertEqual(job.err().count(said), 2 if job is jobs[node] else 1, job.text())
+
+    def test_a_store_behind_a_firewall(self):
+        self.close(self.net.names[0])
+        self.is_named(self.nodes(), 1, rf"the workers' store on \S+ at {self.net.addresses[0]} port \d+ \(no answer within 5 s\): "
+                                       rf"port {ENDPOINT} there is open")
+
+    def test_a_firewall_that_lets_nothing_in_to_the_other_node(self):
+        self.close(self.net.names[1])
+        self.is_named(self.nodes(), 0, rf"at {self.net.addresses[1]} port \d+ \(no answer within 5 s\): .* but not the other way")
+
+    def test_what_can_be_reached_is_not_mentioned(self):
+        jobs = self.nodes()
+        with open(self.path("go"), "w", encoding="ascii"):
+            pass
+        for job in jobs:
+            self.finish(job, 1)
+            self.assertNotIn("does not reach", job.err())
+
+
 class Natted(ddprun_case.DdprunCase):
     """Two nodes behind routers of their own, with one address, and one that both reach at one port."""
 
@@ -432,6 +480,20 @@ with ddprun.init(init_timeout=50) as group:
             self.finish(job)
         said = "".join(job.out() for job in jobs)
         self.assertEqual(said.count("sum 3, 3 copies"), 3, said)
+
+
+    def test_a_node_behind_a_router_is_named(self):
+        """Without a flag the node with the store cannot reach it."""
+        common = ["--nnodes", "2", "--rdzv-endpoint", f"10.99.0.1:{ENDPOINT}"]
+        jobs = [self.start(*common, "--rdzv-conf", f"is_host={int(i == 0)}", *shell("exec sleep 600"), netns=name, env=TOKEN)
+                for i, name in enumerate(self.names[:2])]
+        jobs[0].wait_for(r"does not reach \S+ at 192\.168\.1\.2 port \d+ \(.*\): the rendezvous daemon sees \S+ at 10\.99\.0\.2: a "
+                         r"router translates its address \(NAT\); give every node --one-port, .* or \S+ --advertise-addr "
+                         r"10\.99\.0\.2 if that router leads its ports there")
+        jobs[1].wait_for(r"does not reach the workers' store on \S+ at 10\.99\.0\.1 port \d+ \(no answer within 5 s\)")
+        jobs[0].signal(signal.SIGTERM)
+        for job in jobs:
+            self.finish(job, 143)
 
 
 class TakenOver(ddprun_case.DdprunCase):

@@ -66,6 +66,35 @@ TEST_CASE("Coordinator: runs do not know of each other", "[coordinator]") {
   CHECK(desk.deliver(2, Heartbeat{0}) == Lines{"2 <- alive"});
 }
 
+TEST_CASE("Coordinator: a translated address is noticed by the link, and told to the others",
+          "[coordinator]") {
+  Desk desk;
+  const auto join = [&](LinkId link, const NodeId& node, const std::string& own,
+                        const std::string& from) {
+    const Hello hello{kProtocolVersion, "x", node};
+    (void)desk.show(desk.coordinator.on_message(link, encode(AgentMessage(hello)), desk.now, from));
+    NodeOffer offer;
+    offer.host = node;
+    offer.address = offer.link_address = own;
+    offer.seen_at = "1.2.3.4";  // Not for a node to say.
+    offer.config.nnodes_min = offer.config.nnodes_max = 2;
+    std::vector<Neighbour> seen;
+    for (const LinkAction& action :
+         desk.coordinator.on_message(link, encode(AgentMessage(Join{offer, -1})), desk.now)) {
+      const auto message = decode_daemon_message(std::get<Send>(action).body).value();
+      if (const auto* assign = std::get_if<Assign>(&message)) {
+        seen.push_back(assign->seat.neighbour.value());
+      }
+    }
+    return seen;
+  };
+  CHECK(join(1, "a", "127.0.0.1", "127.0.0.1").empty());
+  const std::vector<Neighbour> seen = join(2, "b", "192.168.1.2", "10.99.0.2");
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[0] == Neighbour{"b", "192.168.1.2", 0, "10.99.0.2"});
+  CHECK(seen[1] == Neighbour{"a", "127.0.0.1", 0, ""});
+}
+
 TEST_CASE("Coordinator: a node that goes before it has joined is not on record", "[coordinator]") {
   Desk desk;
   CHECK(desk.join(1, "x", "a", 2) == Lines{"1 <- waiting"});

@@ -61,6 +61,31 @@ TEST_CASE("Run: the full account of a failure replaces the first word of it", "[
   CHECK(end.verdict.text.find("each time") == std::string::npos);  // 7, and then 8.
 }
 
+TEST_CASE("Run: what nodes do not reach is in the verdict of a failure that may come of it",
+          "[run]") {
+  const std::string line = "b does not reach a at 10.0.0.1 port 4001: a firewall?";
+  const auto verdict_of = [&](const WorkerDeath& last, const std::string& early) {
+    OneNode node;
+    node.joins(-1);
+    node.message_of(Failed{0, death(1, 1), 0, {}, "an earlier round"});
+    node.joins(0);
+    node.message_of(Failed{1, last, 0, {}, early});
+    return std::get<EndRun>(node.message_of(Stopped{1, {last}, {}, line})).verdict;
+  };
+  WorkerDeath lost = death(1, 1, Fault::kTimedOut);
+  const Verdict verdict = verdict_of(lost, "");
+  CHECK(verdict.advice == line + ".");
+  CHECK(verdict.text.find(line) != std::string::npos);
+  CHECK(verdict_of(lost, line).advice == line + ".");  // Once.
+  CHECK(verdict_of(lost, "a does not reach b").advice == "a does not reach b. " + line + ".");
+  WorkerDeath own = death(1, 1, Fault::kException);
+  own.detail = "RuntimeError: Timed out after 301 seconds waiting for clients";
+  CHECK(verdict_of(own, "").advice.find(line) == 0);
+  own.detail = "ZeroDivisionError: division by zero";
+  CHECK(verdict_of(own, "").text.find("does not reach") == std::string::npos);
+  CHECK(verdict_of(death(1, 1, Fault::kOutOfMemory), "").advice.find(line) == std::string::npos);
+}
+
 TEST_CASE("Run: a restart says its number, and failures that are alike are recognised", "[run]") {
   OneNode node;
   node.joins(-1);

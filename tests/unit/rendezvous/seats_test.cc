@@ -34,6 +34,19 @@ TEST_CASE("Seats: ranks and role ranks are counted through uneven nodes", "[seat
   CHECK(seats[1].members.empty());  // Only the node with the store needs to know them.
 }
 
+TEST_CASE("Seats: each node knows the next one, and the store admits routers in front of nodes",
+          "[seats]") {
+  const NodeOffer a = offer("a", 1);
+  NodeOffer b = offer("b", 1);
+  b.seen_at = "10.9.0.1";
+  const auto seats = assign_seats({&a, &b}, 0, 0);
+  CHECK(seats[0].neighbour == Neighbour{"b", "b.net", 29500, "10.9.0.1"});
+  CHECK(seats[1].neighbour == Neighbour{"a", "a.net", 29500, ""});
+  CHECK(seats[1].master_host == "a");
+  CHECK(seats[0].members == std::vector<std::string>{"a.net", "b.net", "10.9.0.1"});
+  CHECK_FALSE(assign_seats({&a}, 0, 0)[0].neighbour);
+}
+
 TEST_CASE("Seats: nodes of the round before keep their order, the endpoint's host leads the rest",
           "[seats]") {
   NodeOffer host = offer("host", 1), x = offer("x", 1), y = offer("y", 1), z = offer("z", 1);

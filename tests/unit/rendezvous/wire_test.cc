@@ -14,6 +14,8 @@ NodeOffer full_offer() {
   offer.local_world_size = 8;
   offer.node_rank = 3;
   offer.hosts_endpoint = true;
+  offer.link_address = "10.0.0.1";
+  offer.seen_at = "10.9.0.1";
   offer.config.max_restarts = 5;
   offer.config.last_call = Milliseconds(1234);
   return offer;
@@ -112,6 +114,23 @@ TEST_CASE("Wire: what is said of workers that stay travels, and is not expected"
   CHECK_FALSE(std::get<Alive>(old_alive.value()).keeps);
   const auto why = decode_agent_message(R"({"is":"slots","serial":1,"round":0,"kept":-1.5})");
   CHECK(why.error().context == "decoding field 'kept' of 'slots'");
+}
+
+TEST_CASE("Wire: what is not reached travels", "[wire]") {
+  const auto join = std::get<Join>(decode_agent_message(encode(agent_messages()[1])).value());
+  CHECK(join.offer.link_address == "10.0.0.1");
+  CHECK(join.offer.seen_at == "10.9.0.1");
+  Seat seat;
+  seat.master_host = "a";
+  seat.neighbour = Neighbour{"b", "10.0.0.2", 4001, "10.9.0.1"};
+  const auto assign = decode_daemon_message(encode(DaemonMessage(Assign{seat}))).value();
+  CHECK(std::get<Assign>(assign).seat == seat);
+  const AgentMessage failed = Failed{1, {}, 0, {}, "a does not reach b"};
+  const AgentMessage stopped = Stopped{1, {}, {}, "a does not reach b"};
+  CHECK(std::get<Failed>(decode_agent_message(encode(failed)).value()).unreachable ==
+        "a does not reach b");
+  CHECK(std::get<Stopped>(decode_agent_message(encode(stopped)).value()).unreachable ==
+        "a does not reach b");
 }
 
 TEST_CASE("Wire: hello and its answer name the release, older ones do not", "[wire]") {
