@@ -3,7 +3,7 @@ ddprun_test(NAME store_test
             SOURCES unit/store/store_test.cc unit/store/store_wire_test.cc unit/store/store_model_test.cc
                     unit/store/store_table_test.cc unit/store/store_fuzz_test.cc fuzz/store_fuzz.cc
             LIBRARIES ddprun_rendezvous COMPUTES)
-ddprun_test(NAME frames_test SOURCES unit/common/frames_test.cc unit/common/host_text_test.cc unit/common/secrets_test.cc
+ddprun_test(NAME frames_test SOURCES unit/common/data_network_test.cc unit/common/frames_test.cc unit/common/host_text_test.cc unit/common/secrets_test.cc
                                 fuzz/frames_fuzz.cc
             LIBRARIES ddprun_common)
 

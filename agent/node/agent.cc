@@ -501,6 +501,7 @@ void Agent::take_seat(const rendezvous::Seat& seat) {
         seat_->master_address + ":" + std::to_string(seat_->master_port) +
         " directly; install the same ddprun on every node");
   }
+  report_data_network();
   probe_reach();
   if (seat_->group_rank != 0) return store_.reset();
   DDPRUN_ASSERT(store_);
@@ -508,6 +509,13 @@ void Agent::take_seat(const rendezvous::Seat& seat) {
   if (const auto admitted = store_->admit(seat_->members); !admitted) {
     log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
   }
+}
+
+// Once, unless a later round has another one.
+void Agent::report_data_network() {
+  if (seat_->data_why.empty() || seat_->data_why == data_why_) return;
+  data_why_ = seat_->data_why;
+  seat_->data_warns ? log::warning(data_why_) : log::info(data_why_);
 }
 
 // Through one port there is nothing to be reached but the daemon.

@@ -156,6 +156,7 @@ class Agent {
   void take_seat(const rendezvous::Seat& seat);
   void close_store_ways();
   void forward_to_store();
+  void report_data_network();
   void probe_reach();
   Result<void> hold_signals();
   void await_signals();
@@ -264,6 +265,7 @@ class Agent {
   RelayPlace relay_place_;           // For the workers.
   std::uint16_t store_forward_ = 0;  // Where they reach the round's store; 0: where it is.
   ReachProbe reach_;
+  std::string data_why_;  // As reported.
   WaitingLine waiting_;
   bool shows_stopping_ = false;  // It shows which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;

@@ -247,6 +247,10 @@ RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank, int po
   facts.restart_count = seat.restart_count;
   facts.max_restarts = options_.offer.config.max_restarts;
   facts.run_id = options_.run_id;
+  if (seat.data) {
+    facts.data_interface = seat.data->interface;
+    facts.data_interfaces = seat.data->interfaces;
+  }
   return facts;
 }
 

@@ -20,6 +20,11 @@ constexpr const char* kOpenPorts =
 
 // Which of the ways is open, as far as it is known, and what to do about the closed one.
 std::string explanation(const ReachTarget& target, const ReachView& view) {
+  if (!target.device.empty()) {
+    return "data goes over " + target.device +
+           "; does that network connect them, or does a firewall let nothing in? Another one is "
+           "used with DDPRUN_SOCKET_IFNAME=INTERFACE on every node";
+  }
   if (!target.seen_at.empty()) {
     return "the rendezvous daemon sees " + target.host + " at " + target.seen_at +
            ": a router translates its address (NAT); give every node --one-port, which leads all "
@@ -62,7 +67,8 @@ std::vector<ReachTarget> reach_targets(const rendezvous::Seat& seat, const std::
                        .port = seat.master_port});
   }
   const auto& next = seat.neighbour;
-  if (!next || !is_elsewhere(next->address, own_address) || next->port == 0) return targets;
+  const std::string& own = seat.data ? seat.data->address : own_address;
+  if (!next || !is_elsewhere(next->address, own) || next->port == 0) return targets;
   const bool is_same = !targets.empty() && targets.front().address == next->address &&
                        targets.front().port == next->port;
   if (is_same) {
@@ -72,7 +78,8 @@ std::vector<ReachTarget> reach_targets(const rendezvous::Seat& seat, const std::
                        .host = next->host,
                        .address = next->address,
                        .port = next->port,
-                       .seen_at = next->seen_at});
+                       .seen_at = next->seen_at,
+                       .device = seat.data ? seat.data->interface : ""});
   }
   return targets;
 }

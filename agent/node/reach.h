@@ -22,6 +22,7 @@ struct ReachTarget {
   std::string address{};
   int port = 0;
   std::string seen_at{};  // The address at which the daemon sees that node, if a router translates.
+  std::string device{};   // Of this node, if data goes over another network than that of names.
 };
 
 // What this node knows of itself and of its link with the daemon.

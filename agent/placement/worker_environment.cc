@@ -90,6 +90,13 @@ void put_ras(Variables& variables, const RankFacts& facts) {
   variables.try_emplace("NCCL_RAS_ADDR", "localhost:" + std::to_string(kFirst + hash % kPorts));
 }
 
+// What the user has set stays. "=" means these names, not all that begin so.
+void put_data_network(Variables& variables, const RankFacts& facts) {
+  if (facts.data_interface.empty()) return;
+  variables.try_emplace("GLOO_SOCKET_IFNAME", facts.data_interface);
+  variables.try_emplace("NCCL_SOCKET_IFNAME", "=" + facts.data_interfaces);
+}
+
 }  // namespace
 
 Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
@@ -105,6 +112,7 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
   put_ranks(variables, facts, context);
   put_elastic(variables, facts, context);
   put_ras(variables, facts);
+  put_data_network(variables, facts);
   const bool shared = facts.local_world_size > 1 || context.shares_machine;
   if (shared) variables.try_emplace("OMP_NUM_THREADS", "1");
   if (context.virtual_local_rank) put_virtual_gpu(variables, facts.local_rank);

@@ -25,6 +25,10 @@ struct RankFacts {
   // The address and port of the round's store as all nodes know it, if this node's workers have
   // another one.
   std::string meeting_place = {};
+  // Over which of its interfaces this node sends data, if not over that of its name: one, and all
+  // that are as fast, "ib0,ib1".
+  std::string data_interface = {};
+  std::string data_interfaces = {};
   int restart_count = 0;
   int max_restarts = 0;
   std::string run_id;

@@ -11,6 +11,8 @@
 #include <memory>
 #include <string_view>
 
+#include "common/system/own_networks.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -18,12 +20,6 @@ struct OwnAddress {
   int rank;  // Lower is likelier to be reachable from other machines.
   std::string text;
 };
-
-bool is_for_guests(std::string_view interface) {
-  constexpr std::array<std::string_view, 4> kPrefixes = {"docker", "br-", "virbr", "veth"};
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                     [&](std::string_view prefix) { return interface.starts_with(prefix); });
-}
 
 std::optional<OwnAddress> address_of(const ifaddrs& interface) {
   const bool usable = (interface.ifa_flags & IFF_UP) && !(interface.ifa_flags & IFF_LOOPBACK);
@@ -86,6 +82,7 @@ MachineFacts gather_facts(const Environment& environment) {
   facts.token_in_environment = !value_of(environment, "DDPRUN_TOKEN").empty();
   facts.token_file = value_of(environment, "DDPRUN_TOKEN_FILE");
   facts.in_pod = in_pod(environment);
+  facts.socket_interface = value_of(environment, "DDPRUN_SOCKET_IFNAME");
   return facts;
 }
 

@@ -252,6 +252,14 @@ void place_store(const Options& options, const MachineFacts& facts, RendezvousPl
   plan.store_address = reaches_it ? host : own;
 }
 
+// A user who gives this node an address has chosen its network; one may name another for data.
+bool offers_networks(const Options& options, const MachineFacts& facts,
+                     const RendezvousPlan& plan) {
+  if (plan.mode == Mode::kStandalone || !plan.others_may_come || options.one_port) return false;
+  const bool has_chosen = options.local_addr || options.advertise_addr;
+  return !has_chosen || !facts.socket_interface.empty();
+}
+
 }  // namespace
 
 std::optional<Failure> choose_token(const Options& options, const MachineFacts& facts,
@@ -298,6 +306,7 @@ Result<RendezvousPlan> make_plan(const Options& options, const MachineFacts& fac
     return usage("--one-port needs the run's token: leave out auth=none of --rdzv-conf");
   }
   place_store(options, facts, plan);
+  plan.offers_networks = offers_networks(options, facts, plan);
   DDPRUN_ASSERT(plan.mode == Mode::kStandalone || plan.endpoint.port);
   return plan;
 }

@@ -41,6 +41,7 @@ struct MachineFacts {
   bool token_in_environment = false;  // DDPRUN_TOKEN is set and not empty.
   std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
   bool in_pod = false;                // In Kubernetes, where output goes only to the log.
+  std::string socket_interface;       // DDPRUN_SOCKET_IFNAME, or empty.
 };
 
 bool is_any_address(std::string_view host);  // "All interfaces", in a server's notation.
@@ -94,6 +95,8 @@ struct RendezvousPlan {
   bool store_at_endpoint = false;
   // MASTER_ADDR of this node's workers, if the node that hosts has a static command line.
   std::string store_address;
+  // The other nodes get to know this one's networks, so that data may go over the fastest.
+  bool offers_networks = false;
   std::optional<std::string> run_id;  // Absent: make one, no other node needs it.
 
   std::vector<std::string> warnings;

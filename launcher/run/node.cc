@@ -16,6 +16,7 @@
 #include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
+#include "common/system/own_networks.h"
 #include "common/system/own_process.h"
 #include "common/system/random_id.h"
 #include "common/system/variable.h"
@@ -165,6 +166,9 @@ rendezvous::NodeOffer node_offer(const NodeContext& context, int index) {
   offer.hosts_endpoint = plan.mode == RendezvousPlan::Mode::kHost && index == 0;
   offer.scheduler_step = context.options.scheduler_step;
   offer.config = run_config(context.options, plan);
+  if (plan.offers_networks) {
+    offer.networks = own_networks(environment_variable("DDPRUN_SOCKET_IFNAME"));
+  }
   return offer;
 }
 

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/data_network.h"
 #include "common/error.h"
 #include "common/ledger/time_parts.h"
 #include "common/sync_counts.h"
@@ -68,6 +69,8 @@ struct NodeOffer {
   std::string scheduler_step{};
   // Where its memory server takes copies of other nodes' memory folders; absent: it has none.
   std::optional<int> memory_port{};
+  // To choose one of for data; none: it has one, or its user has chosen.
+  std::vector<NodeNetwork> networks{};
   std::string link_address{};  // Of its end of the link to the daemon, as the node itself sees it.
   // Where that link comes from, if that is another address: a router translates (NAT). Set by the
   // daemon.
@@ -128,6 +131,11 @@ struct Seat {
   // another, what fills its folder before its workers start.
   std::optional<MemoryPeer> copy_to{};
   std::optional<MemoryFill> fill{};
+  // Where this node's data goes, if not to the addresses of names; the sentence is for group rank
+  // 0.
+  std::optional<DataPlace> data{};
+  std::string data_why{};
+  bool data_warns = false;               // The sentence is a warning.
   std::optional<Neighbour> neighbour{};  // The next in the order of group ranks, if there are more.
   bool operator==(const Seat&) const = default;
 };

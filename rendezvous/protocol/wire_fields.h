@@ -56,6 +56,13 @@ void fields(auto& a, archive::Is<WorkerDeath> auto& m) {
   a.added("work", m.work), a.added("can_skip", m.can_skip);
   a.added("kept_steps", m.kept_steps);
 }
+void fields(auto& a, archive::Is<NodeNetwork> auto& m) {
+  a("interface", m.interface), a("address", m.address), a("subnet", m.subnet);
+  a.sparse("mbit", m.mbit), a.sparse("virtual", m.is_virtual), a.sparse("named", m.is_named);
+}
+void fields(auto& a, archive::Is<DataPlace> auto& m) {
+  a("interface", m.interface), a("address", m.address), a("interfaces", m.interfaces);
+}
 void fields(auto& a, archive::Is<LedgerTotals> auto& m) {
   a("places", m.places), a("wall_us", m.wall), a("parts_us", m.parts);
   a.added("changes", m.changes), a.added("repeated", m.repeated);
@@ -82,7 +89,8 @@ void fields(auto& a, archive::Is<NodeOffer> auto& m) {
   a.added("scheduler_step", m.scheduler_step);
   a.added("store_at_endpoint", m.store_at_endpoint);
   a("memory_port", m.memory_port);
-  a.sparse("link_address", m.link_address), a.sparse("seen_at", m.seen_at);
+  a.sparse("networks", m.networks), a.sparse("link_address", m.link_address),
+      a.sparse("seen_at", m.seen_at);
 }
 void fields(auto& a, archive::Is<MemoryPeer> auto& m) {
   a("node", m.node), a("host", m.host), a("address", m.address), a("port", m.port);
@@ -102,7 +110,8 @@ void fields(auto& a, archive::Is<Seat> auto& m) {
   a.added("lost_steps", m.lost_steps);
   a.added("store_at_endpoint", m.store_at_endpoint), a.sparse("master_node", m.master_node);
   a("copy_to", m.copy_to), a("fill", m.fill);
-  a.sparse("master_host", m.master_host), a("neighbour", m.neighbour);
+  a.sparse("master_host", m.master_host), a("neighbour", m.neighbour), a("data", m.data);
+  a.sparse("data_why", m.data_why), a.sparse("data_warns", m.data_warns);
 }
 void fields(auto& a, archive::Is<Verdict> auto& m) {
   a.enumerator("kind", m.kind, Verdict::Kind::kInterrupted), a("exit_code", m.exit_code),

@@ -171,6 +171,7 @@ void Run::seal() {
   for (const auto it : ordered) round_ = std::max(round_, it->second.after_round + 1);
   std::vector<Seat> seats = assign_seats(offers, round_, restart_count_);
   DDPRUN_ASSERT(seats.size() == ordered.size());
+  place_data(offers, seats);
   place_copies(ordered, seats);
   // The state of the job goes on with any of its holders.
   const bool is_held = std::any_of(ordered.begin(), ordered.end(), [](const auto& it) {
@@ -195,13 +196,29 @@ void Run::seal() {
   forget_last_round();
 }
 
+// Over another network than the one of the nodes' names, if that is slow.
+void Run::place_data(const std::vector<const NodeOffer*>& offers, std::vector<Seat>& seats) const {
+  std::vector<NetworksOfNode> nodes;
+  for (const NodeOffer* offer : offers)
+    nodes.push_back({offer->host, offer->address, offer->networks});
+  DataNetwork chosen = choose_data_network(nodes);
+  seats.front().data_why = std::move(chosen.why);
+  seats.front().data_warns = chosen.warns;
+  for (std::size_t i = 0; i < chosen.places.size(); ++i) {
+    const std::size_t before = (i + seats.size() - 1) % seats.size();
+    if (seats[before].neighbour) seats[before].neighbour->address = chosen.places[i].address;
+    seats[i].data = std::move(chosen.places[i]);
+  }
+}
+
 void Run::place_copies(const std::vector<Members::iterator>& nodes, std::vector<Seat>& seats) {
   std::vector<MemoryPeer> with_memory;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const NodeOffer& offer = nodes[i]->second.offer;
     if (!offer.memory_port) continue;
-    with_memory.push_back({nodes[i]->first, offer.host, offer.address, *offer.memory_port});
+    const std::string& address = seats[i].data ? seats[i].data->address : offer.address;
+    with_memory.push_back({nodes[i]->first, offer.host, address, *offer.memory_port});
     places.push_back(i);
   }
   const std::vector<MemoryCopies::Order> orders = memory_copies_.seal(with_memory);

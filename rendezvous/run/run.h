@@ -288,6 +288,7 @@ class Run {
   std::vector<Members::const_iterator> chosen() const;
   static std::vector<Members::iterator> in_order(const std::vector<Members::iterator>& nodes);
   void seal();
+  void place_data(const std::vector<const NodeOffer*>& offers, std::vector<Seat>& seats) const;
   void place_copies(const std::vector<Members::iterator>& nodes, std::vector<Seat>& seats);
   void forget_last_round();
   LostWork work_of_failure() const;

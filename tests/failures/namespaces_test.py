@@ -1,5 +1,6 @@
 """Two network namespaces joined by a cable: two machines that share nothing but the network."""
 
+import subprocess
 import sys
 
 import paths  # noqa: F401
@@ -152,6 +153,86 @@ class TwoMachines(TwoMachinesCase):
         self.finish(first)
         self.finish(second)
         self.assertEqual(len(self.arrivals()), 2)
+
+
+class TwoNetworks(TwoMachinesCase):
+    """The machines are joined by a second cable, to which no name leads."""
+
+    SUM = """
+import array, os
+import ddprun
+with ddprun.init(init_timeout=50) as group:
+    total = array.array("f", [group.rank + 1]) * 1000000
+    group.all_reduce(total)
+    names = [os.environ.get(name, "") for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")]
+    os.write(1, f"{names} sum {total[0]:g}\\n".encode())
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.net._ip("link", "add", "fast", "netns", self.net.names[0], "type", "veth", "peer", "name", "fast2", "netns",
+                     self.net.names[1])
+        for name, interface, address in zip(self.net.names, ("fast", "fast2"), ("10.78.0.1", "10.78.0.2")):
+            self.net._ip("-n", name, "addr", "add", address + "/24", "dev", interface)
+            self.net._ip("-n", name, "link", "set", interface, "up")
+        ddprun_case.wait_until(lambda: all(self.has_carriers(name) for name in self.net.names), lambda: "no carrier")
+
+    @staticmethod
+    def has_carriers(name):
+        """The kernel notices a cable a moment after it is plugged in."""
+        said = subprocess.run(["ip", "-n", name, "link"], capture_output=True, text=True, timeout=20, check=True).stdout
+        return "NO-CARRIER" not in said
+
+    def received(self, interface):
+        """Bytes, by the second machine."""
+        path = f"/sys/class/net/{interface}/statistics/rx_bytes"
+        return int(subprocess.run(["ip", "netns", "exec", self.net.names[1], "cat", path], capture_output=True, timeout=20,
+                                  check=True).stdout)
+
+    def run_with(self, *environments):
+        with open(self.path("sum.py"), "w", encoding="ascii") as f:
+            f.write(self.SUM)
+        jobs = [self.start("--nnodes", "2", "--rdzv-endpoint", f"{self.net.addresses[0]}:29400", "--node-rank", rank, "--memory-folder",
+                           "16M", self.path("sum.py"), netns=name,
+                           env={"DDPRUN_TOKEN": "a token of the tests", **ddprun_case.PACKAGE, "DDPRUN_HOST": name, **environment})
+                for rank, (name, environment) in enumerate(zip(self.net.names, environments))]
+        for job in jobs:
+            self.finish(job)
+        self.assertEqual([job.out().count(" sum 3") for job in jobs], [1, 1])
+        return jobs
+
+    def test_the_network_that_is_named_has_the_data_of_all(self):
+        jobs = self.run_with({"DDPRUN_SOCKET_IFNAME": "fast"}, {})
+        self.assertEqual(jobs[0].err().count("data goes over fast 10.78.0.0/24, as DDPRUN_SOCKET_IFNAME says"), 1, jobs[0].text())
+        self.assertNotIn("data goes over", jobs[1].err())
+        self.assertIn("['fast', '=fast']", jobs[0].out())
+        self.assertIn("['fast2', '=fast2']", jobs[1].out())
+        self.assertGreater(self.received("fast2"), 1000000)
+        self.assertLess(self.received("wire"), 1000000)
+
+    def test_without_a_name_cables_of_unknown_speed_are_left_alone(self):
+        jobs = self.run_with({}, {})
+        self.assertNotIn("data goes over", jobs[0].err() + jobs[1].err())
+        self.assertIn("['', '']", jobs[0].out())
+        self.assertGreater(self.received("wire"), 1000000)
+
+    def test_what_the_user_has_set_stays(self):
+        jobs = self.run_with({"DDPRUN_SOCKET_IFNAME": "fast"}, {"GLOO_SOCKET_IFNAME": "wire", "NCCL_SOCKET_IFNAME": "wi"})
+        self.assertIn("['wire', 'wi']", jobs[1].out())
+
+    def test_a_network_that_one_machine_lacks_is_named(self):
+        self.net._ip("-n", self.net.names[1], "addr", "flush", "dev", "fast2")
+        self.net._ip("-n", self.net.names[1], "addr", "add", "10.79.0.2/24", "dev", "fast2")
+        with open(self.path("go.py"), "w", encoding="ascii") as f:
+            f.write("print('went')\n")
+        jobs = [self.start("--nnodes", "2", "--rdzv-endpoint", f"{self.net.addresses[0]}:29400", "--node-rank", rank, self.path("go.py"),
+                           netns=name, env={"DDPRUN_TOKEN": "a token of the tests", **environment})
+                for rank, (name, environment) in enumerate(zip(self.net.names, ({"DDPRUN_SOCKET_IFNAME": "fast"}, {})))]
+        for job in jobs:
+            self.finish(job)
+        self.assertRegex(jobs[0].err(), r"warning: DDPRUN_SOCKET_IFNAME=fast on \S+ holds for that node alone: \S+ has no address in "
+                                        r"10\.78\.0\.0/24")
+        self.assertNotIn("DDPRUN_SOCKET_IFNAME", jobs[1].err())
 
 
 if __name__ == "__main__":

@@ -59,6 +59,10 @@ TEST_CASE("Reach: nothing is tried on this machine, or by a node that is alone",
   CHECK(reach_targets(here, "10.0.0.2", false).empty());
   here.neighbour->address = here.master_address = "127.0.0.1";
   CHECK(reach_targets(here, "10.0.0.2", false).empty());
+  // Data goes over another network, in which this machine has another address.
+  here.neighbour->address = "10.1.0.2";
+  here.data = DataPlace{"ib0", "10.1.0.2", "ib0"};
+  CHECK(reach_targets(here, "10.0.0.2", false).empty());
 }
 
 TEST_CASE("Reach: a refusal comes from the node itself, but not from its store", "[reach]") {
@@ -99,6 +103,10 @@ TEST_CASE("Reach: the text names the direction, the place, the cause and the cur
   CHECK(unreachable_text(store, view, "Network is unreachable")
             .find("the endpoint is reached at 10.9.0.1; if that is a router in front of a, give "
                   "every node --one-port, or a --advertise-addr 10.9.0.1") != std::string::npos);
+  target.seen_at.clear();
+  target.device = "ib0";
+  CHECK(unreachable_text(target, view, "no answer within 5 s").find("data goes over ib0; ") !=
+        std::string::npos);
 }
 
 }  // namespace

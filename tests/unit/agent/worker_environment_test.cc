@@ -55,6 +55,19 @@ TEST_CASE("Environment: every variable of torchrun 2.14, a place for NCCL's RAS,
                     "WORLD_SIZE=8"});
 }
 
+TEST_CASE("Environment: the network for data, unless the user has chosen", "[environment]") {
+  RankFacts facts = second_node_rank();
+  facts.data_interface = "ib0";
+  facts.data_interfaces = "ib0,ib1";
+  const Environment chosen = worker_environment(facts, {}, {});
+  CHECK(value(chosen, "GLOO_SOCKET_IFNAME") == "ib0");
+  CHECK(value(chosen, "NCCL_SOCKET_IFNAME") == "=ib0,ib1");
+  const Environment kept =
+      worker_environment(facts, {}, {"GLOO_SOCKET_IFNAME=eth0", "NCCL_SOCKET_IFNAME=eth"});
+  CHECK(value(kept, "GLOO_SOCKET_IFNAME") == "eth0");
+  CHECK(value(kept, "NCCL_SOCKET_IFNAME") == "eth");
+}
+
 TEST_CASE("Environment: each job has its RAS elsewhere, the same on all its nodes",
           "[environment]") {
   const auto ras = [](RankFacts facts, const Environment& parent = {}) {

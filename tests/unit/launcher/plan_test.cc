@@ -105,6 +105,19 @@ TEST_CASE("RendezvousPlan: several nodes and no endpoint: this one hosts it", "[
   CHECK(planned("--nnodes 2", unconnected) == "host node0:29400 on all, if taken any port");
 }
 
+TEST_CASE("RendezvousPlan: networks are offered where one may be chosen for data", "[plan]") {
+  CHECK(plan_of("--nnodes 2").offers_networks);
+  CHECK(plan_of("--nnodes 2 --rdzv-endpoint 10.0.0.9").offers_networks);
+  CHECK_FALSE(plan_of("").offers_networks);
+  CHECK_FALSE(plan_of("--local-nodes 2").offers_networks);
+  CHECK_FALSE(plan_of("--nnodes 2 --one-port").offers_networks);
+  CHECK_FALSE(plan_of("--nnodes 2 --local-addr 192.168.7.1").offers_networks);
+  CHECK_FALSE(plan_of("--nnodes 2 --advertise-addr 192.0.2.1").offers_networks);
+  MachineFacts named = here_with_token();
+  named.socket_interface = "ib0";
+  CHECK(plan_of("--nnodes 2 --local-addr 192.168.7.1", named).offers_networks);
+}
+
 TEST_CASE("RendezvousPlan: who the endpoint names hosts it, unless somebody does already",
           "[plan]") {
   CHECK(planned("--nnodes 2 --rdzv-endpoint node0") == "host node0:29400 on all, if taken join");

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "rendezvous/run/run.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -45,6 +47,34 @@ TEST_CASE("Seats: each node knows the next one, and the store admits routers in 
   CHECK(seats[1].master_host == "a");
   CHECK(seats[0].members == std::vector<std::string>{"a.net", "b.net", "10.9.0.1"});
   CHECK_FALSE(assign_seats({&a}, 0, 0)[0].neighbour);
+}
+
+TEST_CASE("Run: data, copies of memory folders and neighbours use the network that is chosen",
+          "[seats]") {
+  Run run;
+  std::vector<Seat> seats;
+  for (int i = 1; i <= 2; ++i) {
+    const std::string last = std::to_string(i);
+    Join join;
+    join.offer = offer(i == 1 ? "a" : "b", 1);
+    join.offer.address = "10.0.0." + last;
+    join.offer.memory_port = 4000 + i;
+    join.offer.config.nnodes_min = join.offer.config.nnodes_max = 2;
+    join.offer.networks = {{"eth0", "10.0.0." + last, "10.0.0.0/24", 1'000},
+                           {"ib0", "10.1.0." + last, "10.1.0.0/24", 100'000}};
+    for (const RunAction& action : run.step({"node" + last, join}, TimePoint(Milliseconds(i)))) {
+      const auto* assign = std::get_if<Assign>(&action.message);
+      if (assign) seats.push_back(assign->seat);
+    }
+  }
+  REQUIRE(seats.size() == 2);
+  CHECK(seats[0].master_address == "10.0.0.1");
+  CHECK(seats[0].data_why.starts_with("data goes over ib0 10.1.0.0/24"));
+  CHECK(seats[1].data_why.empty());
+  CHECK(seats[1].data == DataPlace{"ib0", "10.1.0.2", "ib0"});
+  CHECK(seats[0].neighbour->address == "10.1.0.2");
+  CHECK(seats[1].neighbour->address == "10.1.0.1");
+  CHECK(seats[0].copy_to->address == "10.1.0.2");
 }
 
 TEST_CASE("Seats: nodes of the round before keep their order, the endpoint's host leads the rest",

@@ -14,6 +14,7 @@ NodeOffer full_offer() {
   offer.local_world_size = 8;
   offer.node_rank = 3;
   offer.hosts_endpoint = true;
+  offer.networks = {{"eth0", "10.0.0.1", "10.0.0.0/24", 1000, true, true}};
   offer.link_address = "10.0.0.1";
   offer.seen_at = "10.9.0.1";
   offer.config.max_restarts = 5;
@@ -116,13 +117,16 @@ TEST_CASE("Wire: what is said of workers that stay travels, and is not expected"
   CHECK(why.error().context == "decoding field 'kept' of 'slots'");
 }
 
-TEST_CASE("Wire: what is not reached travels", "[wire]") {
+TEST_CASE("Wire: networks, and what is not reached, travel", "[wire]") {
   const auto join = std::get<Join>(decode_agent_message(encode(agent_messages()[1])).value());
+  CHECK(join.offer.networks == full_offer().networks);
   CHECK(join.offer.link_address == "10.0.0.1");
   CHECK(join.offer.seen_at == "10.9.0.1");
   Seat seat;
   seat.master_host = "a";
   seat.neighbour = Neighbour{"b", "10.0.0.2", 4001, "10.9.0.1"};
+  seat.data = DataPlace{"ib0", "10.1.0.1", "ib0,ib1"};
+  seat.data_why = "data goes over ib0", seat.data_warns = true;
   const auto assign = decode_daemon_message(encode(DaemonMessage(Assign{seat}))).value();
   CHECK(std::get<Assign>(assign).seat == seat);
   const AgentMessage failed = Failed{1, {}, 0, {}, "a does not reach b"};

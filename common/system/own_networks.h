@@ -1,0 +1,31 @@
+#pragma once
+// The networks of this machine, as nodes compare them (common/data_network.h). Used by the launcher
+// and the doctor.
+
+#include <ifaddrs.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/data_network.h"
+
+namespace ddprun {
+
+// Of containers and virtual machines of this host, by the name of the interface.
+bool is_for_guests(std::string_view interface);
+
+// "10.1.0.0/24"; empty: no network of other machines, such as loopback and what is only of a link.
+std::string subnet_of(const ifaddrs& one);
+
+// What the driver says, in Mbit/s; 0: nothing. A virtual interface invents it.
+std::int64_t link_mbit(const std::string& interface);
+bool is_virtual(const std::string& interface);
+
+// One per interface and subnet, at most 16; none if there are fewer than two: then nothing is to be
+// chosen, and no driver is queried. `named`: an interface that the user has chosen, which is enough
+// alone; without that interface there is nothing to be chosen either.
+std::vector<NodeNetwork> own_networks(const std::string& named);
+
+}  // namespace ddprun
