@@ -60,6 +60,9 @@ class FarEnd {
       case Kind::kReach: return doctor::link_to(request.name, address, nonce, {.limit = 3s});
       case Kind::kSend:
         return doctor::link_to(request.name, address, nonce, {.limit = 6s, .send_for = 300ms});
+      case Kind::kSendOver:
+        return doctor::link_to(request.name, address, nonce, {.limit = 3s, .send_for = 300ms},
+                               request.subnet);
       case Kind::kClock: break;
     }
     Facts facts;

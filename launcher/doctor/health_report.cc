@@ -47,7 +47,10 @@ std::string limit_text(std::int64_t bytes) {
 std::string number_text(double number) {
   char text[32];
   const double size = std::abs(number);
-  const int decimals = size >= 99.95 || size == std::floor(size) ? 0 : size >= 0.1 ? 1 : 2;
+  const int decimals = size >= 99.95 || size == std::floor(size) ? 0
+                       : size >= 0.1                             ? 1
+                       : size >= 0.01                            ? 2
+                                                                 : 4;
   std::snprintf(text, sizeof text, "%.*f", decimals, number);
   return text;
 }

@@ -69,6 +69,7 @@ class HostCheck {
   Facts& facts() { return facts_; }
   const Facts& facts() const { return facts_; }
   doctor::NodeFacts take() { return {host_, std::move(facts_), error_}; }
+  NetworksOfNode networks() const { return doctor::networks_of({host_, facts_, error_}); }
 
  private:
   bool on_line(std::string_view line);
@@ -163,6 +164,7 @@ class Visit {
   void compare_clock(HostCheck& check);
   void measure_links();
   void send_round();
+  void measure_other_networks();
   void hang_up();
   DoctorRequest to_peer(Kind kind, std::size_t peer) const;
   // Waits until every host that is well has answered all requests, or the time is over.
@@ -284,6 +286,7 @@ void Visit::measure_links() {
   }
   wait_for_answers(kLinksLimit);
   send_round();
+  measure_other_networks();
 }
 
 // Each node sends to the next one, all at once: a link is measured in both directions.
@@ -293,6 +296,25 @@ void Visit::send_round() {
     if (checks_[peer]->is_well()) checks_[i]->request(to_peer(Kind::kSend, peer));
   }
   wait_for_answers(kLinksLimit);
+}
+
+// As send_round(), over each network that all nodes have beside that of their names.
+void Visit::measure_other_networks() {
+  std::vector<NetworksOfNode> networks;
+  for (const auto& check : checks_) {
+    if (!check->is_well()) return;
+    networks.push_back(check->networks());
+  }
+  for (const std::string& subnet : doctor::other_subnets(networks)) {
+    for (std::size_t i = 0; i < checks_.size(); ++i) {
+      const std::size_t peer = (i + 1) % checks_.size();
+      DoctorRequest request = to_peer(Kind::kSendOver, peer);
+      request.subnet = subnet;
+      request.host = network_of(networks[peer], subnet)->address;
+      checks_[i]->request(request);
+    }
+    wait_for_answers(kLinksLimit);
+  }
 }
 
 void Visit::hang_up() {

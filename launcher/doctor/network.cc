@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "agent/process/cgroup.h"
+#include "common/system/own_networks.h"
 #include "common/system/peer_user.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/subject.h"
@@ -31,6 +32,8 @@ constexpr Real kNameMs{"name_ms"};              // The time that the look-up too
 constexpr std::string_view kInterfaces = "interfaces";  // Items have these facts:
 constexpr Text kInterface{"interface"};
 constexpr Text kAddress{"address"};
+constexpr Text kSubnet{"subnet"};     // "10.1.0.0/24"; absent: of no other machines.
+constexpr Whole kVirtual{"virtual"};  // 1: its speed is invented.
 constexpr Whole kMtu{"mtu"};
 constexpr Whole kSpeed{"speed_mbit"};
 constexpr Whole kErrors{"errors"};    // Damaged packets, received and sent.
@@ -45,7 +48,8 @@ constexpr Text kMeetError{"meet_error"};
 constexpr Whole kEndpoint{"endpoint_port"};
 constexpr Text kEndpointError{"endpoint_error"};
 
-constexpr std::string_view kPeers = "peers";  // An item per link to a peer:
+constexpr std::string_view kPeers = "peers";             // An item per link to a peer:
+constexpr std::string_view kOtherLinks = "other_links";  // The same, with kSubnet.
 constexpr Text kPeer{"peer"};
 constexpr Real kPeerMs{"ms"};
 constexpr Text kPeerError{"error"};
@@ -125,14 +129,16 @@ std::string numeric(const sockaddr* address) {
   return text;
 }
 
-Facts facts_of_interface(const std::string& name, std::string address) {
+Facts facts_of_interface(const std::string& name, std::string address, const std::string& subnet) {
   const std::string folder = "/sys/class/net/" + name + "/";
   const auto number = [&](const char* file) { return agent::number_in(folder + file); };
   Facts facts;
   facts.set(fact::kInterface, name);
   facts.set(fact::kAddress, std::move(address));
+  if (!subnet.empty() && !is_for_guests(name)) facts.set(fact::kSubnet, subnet);
+  if (is_virtual(name)) facts.set(fact::kVirtual, std::int64_t{1});
   if (const auto mtu = number("mtu")) facts.set(fact::kMtu, *mtu);
-  if (const auto speed = number("speed"); speed && *speed > 0) facts.set(fact::kSpeed, *speed);
+  if (const std::int64_t speed = link_mbit(name); speed > 0) facts.set(fact::kSpeed, speed);
   facts.set(fact::kErrors, number("statistics/rx_errors").value_or(0) +
                                number("statistics/tx_errors").value_or(0));
   facts.set(fact::kPackets, number("statistics/rx_packets").value_or(0) +
@@ -149,7 +155,8 @@ void find_interfaces(Facts& facts) {
     if (!usable || !one->ifa_addr) continue;
     std::string address = numeric(one->ifa_addr);
     if (!address.empty())
-      facts.add(fact::kInterfaces, facts_of_interface(one->ifa_name, std::move(address)));
+      facts.add(fact::kInterfaces,
+                facts_of_interface(one->ifa_name, std::move(address), subnet_of(*one)));
   }
 }
 
@@ -311,7 +318,7 @@ Facts meet(const Address& endpoint, const std::string& nonce) {
 }
 
 Facts link_to(const std::string& name, const Address& address, const std::string& nonce,
-              const LinkRequest& request) {
+              const LinkRequest& request, const std::string& subnet) {
   const LinkMeasurement link = measure_link(address, nonce, request);
   Facts peer;
   peer.set(fact::kPeer, name);
@@ -321,8 +328,36 @@ Facts link_to(const std::string& name, const Address& address, const std::string
   peer.set(fact::kPeerSent, link.segments);
   peer.set(fact::kPeerAgain, link.segments_again);
   Facts facts;
-  facts.add(fact::kPeers, std::move(peer));
+  if (!subnet.empty()) peer.set(fact::kSubnet, subnet);
+  facts.add(subnet.empty() ? fact::kPeers : fact::kOtherLinks, std::move(peer));
   return facts;
+}
+
+NetworksOfNode networks_of(const NodeFacts& node) {
+  NetworksOfNode networks{node.host, node.facts.text(fact::kMeetAddress), {}};
+  for (const Facts& interface : node.facts.list(fact::kInterfaces)) {
+    const std::string subnet = interface.text(fact::kSubnet);
+    if (subnet.empty()) continue;
+    networks.networks.push_back(
+        {.interface = interface.text(fact::kInterface),
+         .address = interface.text(fact::kAddress),
+         .subnet = subnet,
+         .mbit = interface.get_or(fact::kSpeed, std::int64_t{0}),
+         .is_virtual = interface.get_or(fact::kVirtual, std::int64_t{0}) != 0});
+  }
+  return networks;
+}
+
+std::vector<std::string> other_subnets(const std::vector<NetworksOfNode>& nodes) {
+  constexpr std::size_t kMost = 4;  // A second each.
+  std::vector<std::string> subnets = shared_subnets(nodes);
+  std::erase_if(subnets, [&](const std::string& subnet) {
+    return std::any_of(nodes.begin(), nodes.end(), [&](const NetworksOfNode& node) {
+      return node.address.empty() || network_of(node, subnet)->address == node.address;
+    });
+  });
+  if (subnets.size() > kMost) subnets.resize(kMost);
+  return subnets;
 }
 
 namespace {
@@ -493,6 +528,80 @@ Rows compare_rates(const Nodes& nodes, const Need&) {
   return {row};
 }
 
+constexpr double kFaster = 3;  // As for a run's choice.
+
+// From the node to the next one over that network.
+const Facts* link_over(const NodeFacts& node, const std::string& subnet) {
+  for (const Facts& link : node.facts.list(fact::kOtherLinks)) {
+    if (link.text(fact::kSubnet) == subnet) return &link;
+  }
+  return nullptr;
+}
+
+// The slowest link that names lead to; 0: none was measured.
+double rate_of_names(const Nodes& nodes) {
+  double slowest = 0;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const auto rate = rates_of(nodes, i).sends;
+    if (rate && (slowest == 0 || *rate < slowest)) slowest = *rate;
+  }
+  return slowest;
+}
+
+Row row_of_network(const Nodes& nodes, const std::vector<NetworksOfNode>& networks,
+                   const std::string& subnet, const DataNetwork& chosen) {
+  std::vector<Cell> cells;
+  std::string broken;
+  double slowest = 0;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const std::string interface = network_of(networks[i], subnet)->interface;
+    const Facts* link = link_over(nodes[i], subnet);
+    const std::string error = link ? link->text(fact::kPeerError) : "not measured";
+    if (!error.empty()) {
+      cells.push_back({interface + " " + error, Status::kOk});
+      if (broken.empty()) broken = nodes[i].host + ": " + error;
+      continue;
+    }
+    const double rate = link->get_or(fact::kPeerGbS, 0.0);
+    slowest = slowest == 0 ? rate : std::min(slowest, rate);
+    cells.push_back({interface + " " + number_text(rate) + " GB/s", Status::kOk});
+  }
+  const std::string own = network_of(networks.front(), subnet)->interface;
+  const bool is_chosen = !chosen.places.empty() && chosen.places.front().interface == own;
+  const double names = rate_of_names(nodes);
+  const bool is_faster = broken.empty() && names > 0 && slowest >= kFaster * names;
+  const Status status = is_chosen && !broken.empty() ? Status::kFail
+                        : is_faster && !is_chosen    ? Status::kWarn
+                                                     : Status::kOk;
+  for (Cell& cell : cells) cell.status = status;
+  Row row = row_of("over " + subnet, std::move(cells));
+  const std::string beside = "the network of the names has " + number_text(names) + " GB/s";
+  if (status == Status::kFail) {
+    row.finding.note = "runs send data over it, because its links are faster, but " + broken;
+    row.finding.cure = "DDPRUN_SOCKET_IFNAME=INTERFACE, of the network of the names";
+  } else if (status == Status::kWarn) {
+    row.finding.note = beside + ", and is used";
+    row.finding.cure = "DDPRUN_SOCKET_IFNAME=" + own;
+  } else if (is_chosen) {
+    row.finding.note = "runs send data over it; " + beside;
+  }
+  return row;
+}
+
+Rows compare_networks(const Nodes& nodes, const Need&) {
+  std::vector<NetworksOfNode> networks;
+  for (const NodeFacts& node : nodes) networks.push_back(networks_of(node));
+  const DataNetwork chosen = choose_data_network(networks);
+  Rows rows;
+  for (const std::string& subnet : other_subnets(networks)) {
+    const bool is_measured = std::any_of(nodes.begin(), nodes.end(), [&](const NodeFacts& node) {
+      return link_over(node, subnet) != nullptr;
+    });
+    if (is_measured) rows.push_back(row_of_network(nodes, networks, subnet, chosen));
+  }
+  return rows;
+}
+
 Rows compare_loss(const Nodes& nodes, const Need&) {
   std::vector<Cell> cells;
   bool any = false;
@@ -525,6 +634,7 @@ Subject links_subject() {
                           {Section::kLinks, compare_translation},
                           {Section::kLinks, compare_reach},
                           {Section::kLinks, compare_rates},
+                          {Section::kLinks, compare_networks},
                           {Section::kLinks, compare_loss}}};
 }
 

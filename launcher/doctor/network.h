@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "common/data_network.h"
+#include "launcher/doctor/health_report.h"
 #include "launcher/doctor/node_facts.h"
 #include "launcher/doctor/tcp_link.h"
 
@@ -26,8 +28,14 @@ Facts serve_links(std::uint16_t endpoint, const std::string& nonce,
 // Connects to the endpoint.
 Facts meet(const Address& endpoint, const std::string& nonce);
 
-// Connects to the node `name`, and sends data if `request` has a time for it.
+// Connects to the node `name`, and sends data if `request` has a time for it. `subnet`: of a
+// network beside that of the names.
 Facts link_to(const std::string& name, const Address& address, const std::string& nonce,
-              const LinkRequest& request);
+              const LinkRequest& request, const std::string& subnet = {});
+
+// What choose_data_network() wants to know of a node.
+NetworksOfNode networks_of(const NodeFacts& node);
+// Those that all nodes have, beside that of the names, as far as it is known.
+std::vector<std::string> other_subnets(const std::vector<NetworksOfNode>& nodes);
 
 }  // namespace ddprun::doctor

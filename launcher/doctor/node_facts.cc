@@ -173,7 +173,7 @@ namespace {
 
 using Kind = DoctorRequest::Kind;
 
-enum class Part { kName, kHost, kPort, kNonce };
+enum class Part { kSubnet, kName, kHost, kPort, kNonce };
 
 struct Form {
   Kind kind;
@@ -190,6 +190,7 @@ const std::vector<Form>& forms() {
       {Kind::kMeet, "meet", {kHost, kPort, kNonce}},
       {Kind::kReach, "reach", {kName, kHost, kPort, kNonce}},
       {Kind::kSend, "send", {kName, kHost, kPort, kNonce}},
+      {Kind::kSendOver, "send-over", {kSubnet, kName, kHost, kPort, kNonce}},
   };
   return kForms;
 }
@@ -214,6 +215,7 @@ bool read_port(const std::string& text, std::uint16_t& port) {
 bool read(Part part, const std::string& word, DoctorRequest& request) {
   if (word.empty()) return false;
   switch (part) {
+    case Part::kSubnet: request.subnet = word; return true;
     case Part::kName: request.name = word; return true;
     case Part::kHost: request.host = word; return true;
     case Part::kNonce: request.nonce = word; return true;
@@ -224,6 +226,7 @@ bool read(Part part, const std::string& word, DoctorRequest& request) {
 
 std::string text_of(Part part, const DoctorRequest& request) {
   switch (part) {
+    case Part::kSubnet: return request.subnet;
     case Part::kName: return request.name;
     case Part::kHost: return request.host;
     case Part::kNonce: return request.nonce;

@@ -99,10 +99,12 @@ namespace ddprun::launcher {
 //   meet HOST PORT NONCE                 connect to the endpoint
 //   reach NAME HOST PORT NONCE           connect to a node
 //   send NAME HOST PORT NONCE            connect to a node, and send for a while
+//   send-over SUBNET NAME HOST PORT NONCE   the same, over a network beside that of the names
 struct DoctorRequest {
-  enum class Kind { kFacts, kClock, kListen, kMeet, kReach, kSend };
+  enum class Kind { kFacts, kClock, kListen, kMeet, kReach, kSend, kSendOver };
   Kind kind = Kind::kFacts;
-  std::string name = {};  // kReach, kSend: of the peer.
+  std::string subnet = {};  // kSendOver.
+  std::string name = {};    // kReach, kSend, kSendOver: of the peer.
   std::string host = {};
   std::uint16_t port = 0;
   std::string nonce = {};

@@ -400,6 +400,25 @@ class SeveralMachines(Doctor):
         self.names(bad, "to each other", "warn", "m3", report)
         self.is_all(bad, {"to each other"}, report)
 
+    def test_a_faster_network_that_is_not_used(self):
+        """A second cable between two, beside a slow one to which their names lead."""
+        self.ip("m1", "link", "add", "fast", "type", "veth", "peer", "name", "fast2", "netns", self.machines.names[2])
+        for host, interface, address in (("m1", "fast", "10.82.0.1/24"), ("m2", "fast2", "10.82.0.2/24")):
+            self.ip(host, "addr", "add", address, "dev", interface)
+            self.ip(host, "link", "set", interface, "up")
+            self.shape(host, "rate", "20mbit", "burst", "64kbit", "latency", "50ms")
+        wait_until(lambda: not any(self.lacks_carrier(host) for host in ("m1", "m2")), lambda: "no carrier")
+        report, bad = self.doctor("m1,m2")
+        self.assertEqual(bad.get("over 10.82.0.0/24", ("",))[0], "warn", report)
+        check = self.check(report, "over 10.82.0.0/24")
+        self.assertRegex(check["note"], "the network of the names has 0.00[0-9]* GB/s, and is used")
+        self.assertEqual(check["cure"], "DDPRUN_SOCKET_IFNAME=fast")
+
+    def lacks_carrier(self, host):
+        """The kernel notices a cable a moment after it is plugged in."""
+        return "NO-CARRIER" in subprocess.run(["ip", "-n", self.machines.names[int(host[1:])], "link"], capture_output=True, text=True,
+                                              timeout=20, check=True).stdout
+
     def test_packets_that_are_lost(self):
         self.shape("m2", "rate", "2gbit", "burst", "20kb", "limit", "25kb")
         report, bad = self.doctor()

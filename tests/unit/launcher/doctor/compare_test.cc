@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <functional>
+#include <tuple>
 
 #include "tests/unit/launcher/doctor/healthy.h"
 
@@ -161,6 +162,55 @@ TEST_CASE("Doctor: a slow or lossy link is that of the node that has no other", 
           peer.set(Whole{"segments_again"}, std::int64_t{12});  // A loaded machine repeats some.
           nodes[1].facts.add("peers", peer);
         }).empty());
+}
+
+TEST_CASE("Doctor: another network that is faster is named, with what uses it", "[doctor]") {
+  // All nodes have two networks. `mbit`: of the other one's links, and of that of the names.
+  const auto planted = [](Nodes& nodes, double gb_s, std::int64_t mbit, std::int64_t names_mbit,
+                          const std::string& error = {}) {
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const std::string last = std::to_string(i + 1);
+      const std::string next = "node" + std::to_string((i + 1) % nodes.size() + 1);
+      links(nodes[i], {link_to(next, 0.1)});
+      for (const auto& [name, stem, speed] :
+           {std::tuple("eth0", "10.0.0.", names_mbit), std::tuple("ib0", "10.1.0.", mbit)}) {
+        Facts interface;
+        interface.set(Text{"interface"}, std::string(name));
+        interface.set(Text{"address"}, stem + last);
+        interface.set(Text{"subnet"}, std::string(stem) + "0/24");
+        if (speed > 0) interface.set(Whole{"speed_mbit"}, speed);
+        nodes[i].facts.add("interfaces", interface);
+      }
+      nodes[i].facts.set(Text{"meet_address"}, "10.0.0." + last);
+      Facts link = link_to(next, gb_s);
+      link.set(Text{"subnet"}, std::string("10.1.0.0/24"));
+      if (!error.empty() && i == 1) link.set(Text{"error"}, error);
+      nodes[i].facts.add("other_links", link);
+    }
+  };
+  const auto row = [&](double gb_s, std::int64_t mbit, std::int64_t names_mbit,
+                       const std::string& error = {}) {
+    Nodes nodes = healthy_nodes();
+    planted(nodes, gb_s, mbit, names_mbit, error);
+    for (const Row& row : report_of_nodes(nodes, kNeed).rows) {
+      if (row.finding.name != "over 10.1.0.0/24") continue;
+      return std::to_string(static_cast<int>(row.finding.status)) + " " + row.finding.note + " | " +
+             row.finding.cure;
+    }
+    return std::string("no such row");
+  };
+  const auto status = [](Status status) { return std::to_string(static_cast<int>(status)) + " "; };
+  CHECK(row(9.8, 0, 0) == status(Status::kWarn) +
+                              "the network of the names has 0.1 GB/s, and is used | "
+                              "DDPRUN_SOCKET_IFNAME=ib0");
+  CHECK(row(9.8, 100'000, 1'000) ==
+        status(Status::kOk) + "runs send data over it; the network of the names has 0.1 GB/s | ");
+  CHECK(row(0.2, 0, 0) == status(Status::kOk) + " | ");
+  CHECK(row(9.8, 100'000, 1'000, "no answer") ==
+        status(Status::kFail) +
+            "runs send data over it, because its links are faster, but node2: no answer | "
+            "DDPRUN_SOCKET_IFNAME=INTERFACE, of the network of the names");
+  CHECK(row(9.8, 0, 0, "no answer") == status(Status::kOk) + " | ");
 }
 
 TEST_CASE("Doctor: of a ring, who sends slowly is named, and not who sends to a slow one",

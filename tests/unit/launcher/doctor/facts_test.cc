@@ -102,7 +102,13 @@ TEST_CASE("Requests: each is read as it was written, and nothing else is", "[doc
       {.kind = Kind::kListen, .port = 29'517, .nonce = "n"},
       {.kind = Kind::kMeet, .host = "::1", .port = 1, .nonce = "n"},
       {.kind = Kind::kReach, .name = "node2", .host = "10.0.0.2", .port = 2, .nonce = "n"},
-      {.kind = Kind::kSend, .name = "node2", .host = "node2", .port = 65'535, .nonce = "n"}};
+      {.kind = Kind::kSend, .name = "node2", .host = "node2", .port = 65'535, .nonce = "n"},
+      {.kind = Kind::kSendOver,
+       .subnet = "10.1.0.0/24",
+       .name = "node2",
+       .host = "10.1.0.2",
+       .port = 65'535,
+       .nonce = "n"}};
   for (const DoctorRequest& request : kAll) CHECK(decode_request(encode(request)) == request);
   for (const char* text : {"", "fact", "facts x", "listen n", "listen n 65536", "listen n -1",
                            "listen  1", "meet h 1x n", "signal SIGINT", "send a b 1 n more"}) {
