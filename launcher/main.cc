@@ -2,7 +2,8 @@
 // here (run/launch.h), one on each of --hosts (hosts/hosts_run.h) or of the hosts that a script
 // lists (hosts/discovery_run.h), or, started by one of those, a node by its orders. `ddprun doctor`
 // starts nothing, and checks (doctor/doctor.h); `ddprun slurm` submits a run to Slurm
-// (slurm/slurm.h); `ddprun replay` computes a step again that has failed (replay/replay.h).
+// (slurm/slurm.h); `ddprun replay` computes a step again that has failed (replay/replay.h). A run
+// may leave a ddprun behind that only holds memory for the next one (guard/holder.h).
 
 #include <cstdio>
 #include <exception>
@@ -13,6 +14,7 @@
 #include "common/system/standard_output.h"
 #include "common/system/start_signals.h"
 #include "launcher/doctor/doctor.h"
+#include "launcher/guard/holder.h"
 #include "launcher/hosts/control_stdin.h"
 #include "launcher/hosts/discovery_run.h"
 #include "launcher/hosts/hosts_run.h"
@@ -98,6 +100,7 @@ int run_controlled() {
 
 int main(int argc, char** argv) {
   using namespace ddprun;
+  if (argc == 2 && argv[1] == launcher::kHolderFlag) return launcher::run_holder();
   occupy_standard_descriptors();
   start_signals(/*options_follow=*/true);
   log::start("ddprun", log::Level::kInfo);

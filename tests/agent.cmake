@@ -2,7 +2,7 @@
 ddprun_test(NAME agent_unit_test
             SOURCES unit/agent/binding_test.cc unit/agent/cgroup_test.cc unit/agent/change_cost_test.cc unit/agent/chaos_test.cc unit/agent/command_test.cc unit/output/console_queue_test.cc unit/common/duration_text_test.cc
                     unit/agent/family_test.cc unit/agent/fault_test.cc unit/agent/flight_record_test.cc unit/agent/fork_messages_test.cc unit/agent/gpu_evidence_test.cc unit/agent/gpus_test.cc
-                    unit/agent/learned_names_test.cc fuzz/agent/learned_fuzz.cc
+                    unit/agent/kept_images_test.cc fuzz/agent/kept_fuzz.cc unit/agent/learned_names_test.cc fuzz/agent/learned_fuzz.cc
                     unit/output/line_fold_test.cc unit/output/line_splitter_test.cc unit/output/log_file_test.cc
                     unit/output/log_files_test.cc unit/agent/oom_watch_test.cc unit/agent/placement_test.cc
                     unit/agent/proc_file_test.cc unit/agent/progress_test.cc unit/agent/pytorch_words_test.cc unit/agent/signal_use_test.cc unit/agent/stall_watch_test.cc unit/agent/start_failure_test.cc unit/agent/reach_test.cc unit/agent/store_way_test.cc

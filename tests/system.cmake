@@ -17,7 +17,7 @@ foreach(subject launch pipeline stdin surroundings placement bad_input operation
                 collectives nccl ras security ports)
   ddprun_system_test(system_${subject} system/${subject}_test.py system)
 endforeach()
-foreach(subject bad_input c_api checkpoint data elastic_job ends imports interrupts launch library operations preload replay sdk watch)
+foreach(subject bad_input c_api checkpoint data elastic_job ends imports interrupts launch library operations preload preload_keep replay sdk watch)
   ddprun_system_test(python_${subject} python/${subject}_test.py system)
 endforeach()
 # Once for each PyTorch at hand.

@@ -80,6 +80,7 @@ Agent::Agent(AgentOptions options)
       beat_timer_(loop_),
       preload_timer_(loop_),
       imports_(loop_, options_.files.imports, options_.command),
+      kept_(options_.keep, processes_),
       signals_(loop_),
       memory_timer_(loop_),
       launcher_(loop_),
@@ -115,6 +116,7 @@ int Agent::run() {
   open_window();
   keep_status();
   loop_.run();
+  if (status_ != kExitPreempted) kept_.keep();
   return status_;
 }
 
@@ -130,9 +132,7 @@ void Agent::preload() {
   if (options_.preload == "auto" && !imports_.knows()) {
     return log::debug("preload: nothing is known yet of what the program imports");
   }
-  const auto begun =
-      processes_.preload(fork_server_spec(), options_.preload, [this] { preloaded(); });
-  imports_.given();
+  const auto begun = start_fork_server();
   if (!begun) {
     reported_cold_ = true;
     return log::info("preload: workers are started cold: " + begun.error().context);
@@ -143,6 +143,15 @@ void Agent::preload() {
   preload_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (!ec) preloaded();
   });
+}
+
+Result<void> Agent::start_fork_server() {
+  WorkerSpec spec = fork_server_spec();
+  const KeepOrder keep = kept_.order_for(spec, options_.preload);
+  auto begun = processes_.preload(
+      std::move(spec), options_.preload, [this] { preloaded(); }, keep);
+  imports_.given();
+  return begun;
 }
 
 // Or it takes longer than is waited for: then it is there for a restart.
@@ -161,13 +170,13 @@ void Agent::renew_fork_server(std::size_t learned) {
   const ForkServer& server = processes_.fork_server();
   const bool is_wanted =
       server.state() == ForkServer::State::kAbsent || server.state() == ForkServer::State::kReady;
-  if (!is_wanted) return;
-  if (ending_ || learned < kWorthwhile || renewals_left_ == 0 || !may_start_again()) return;
+  // The next run can add to one that is kept.
+  const bool is_kept = options_.keep.file >= 0 && server.state() == ForkServer::State::kAbsent;
+  if (!is_wanted || !(may_start_again() || is_kept)) return;
+  if (ending_ || learned < kWorthwhile || renewals_left_ == 0) return;
   --renewals_left_;
   log::debug("preload: " + std::to_string(learned) + " modules were learned");
-  const auto begun =
-      processes_.preload(fork_server_spec(), options_.preload, [this] { preloaded(); });
-  imports_.given();
+  const auto begun = start_fork_server();
   if (!begun) log::debug("preload: " + begun.error().context);
 }
 

@@ -21,6 +21,7 @@
 #include "agent/memory/memory_link.h"
 #include "agent/node/change_cost.h"
 #include "agent/node/daemon_link.h"
+#include "agent/node/kept_server.h"
 #include "agent/node/node_view.h"
 #include "agent/node/reach_probe.h"
 #include "agent/node/status_line.h"
@@ -104,6 +105,7 @@ struct AgentOptions {
   LaunchedJob job;
   AgentFiles files;
   std::string preload;  // Modules of the fork server, see ForkServer; empty: there is none.
+  KeepOptions keep;     // The fork server, for later runs.
   MemoryPlace memory;
   StdinChoice stdin_for;
   bool one_port = false;        // No worker connects to another node but through the daemon.
@@ -141,6 +143,7 @@ class Agent {
   // agent.cc: the loop, the link to the daemon, signals, and the store of a round.
   void connect();
   void preload();
+  Result<void> start_fork_server();
   void preloaded();
   void renew_fork_server(std::size_t learned);
   bool may_start_again() const;
@@ -334,6 +337,7 @@ class Agent {
   std::optional<TimePoint> held_since_;  // Until the workers of that order are started.
   bool awaits_imports_ = false;          // The first workers wait for it.
   bool reported_cold_ = false;           // Why workers are not forks.
+  KeptServer kept_;
   SentSignals sent_;
   boost::asio::posix::stream_descriptor signals_;  // Readable while sent_ has one.
   std::unique_ptr<memory::MemoryLink> memory_;     // Null: there is no memory folder.

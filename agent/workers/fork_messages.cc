@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <map>
 
 #include "common/archive/packed.h"
+#include "common/checksum.h"
 #include "common/text/display.h"
 
 namespace ddprun::agent {
@@ -17,7 +19,12 @@ constexpr std::array<std::string_view, 5> kPrefixesOfRanks = {"GROUP_", "ROLE_",
                                                               "DDPRUN_", "NCCL_RAS_"};
 constexpr std::size_t kTextMax = 400;  // Columns of a reason.
 constexpr const char* kReply = "a reply of the fork server";
-constexpr std::array<std::string_view, 4> kReplies = {"ready", "refused", "forked", "cold"};
+constexpr std::array<std::string_view, 7> kReplies = {"ready",   "refused", "forked", "cold",
+                                                      "resumed", "unfit",   "saved"};
+// Of a login or a terminal, and the folder, which is compared by itself.
+constexpr std::array<std::string_view, 12> kNamesOfSessions = {
+    "_",       "SHLVL", "PWD", "OLDPWD",    "SSH_CLIENT",     "SSH_CONNECTION",
+    "SSH_TTY", "TMUX",  "STY", "TMUX_PANE", "XDG_SESSION_ID", "WINDOWID"};
 
 // Each field ends with a NUL.
 using Form = archive::Ended<'\0'>;
@@ -91,6 +98,30 @@ std::string environment_difference(const std::vector<std::string>& server,
   if (ours == before.end() && theirs == now.end()) return "";
   const bool is_new = ours == before.end() || (theirs != now.end() && theirs->first < ours->first);
   return shown(is_new ? theirs->first : ours->first) + " is another one for this rank";
+}
+
+std::size_t place_of_program(const std::vector<std::string>& argv) {
+  if (argv[2] == "-m") return 3;
+  return argv[2] == "-c" && argv.size() > 4 ? 4 : 2;
+}
+
+std::string kept_key(const std::vector<std::string>& argv,
+                     const std::vector<std::string>& environment, const std::string& modules,
+                     const std::string& folder) {
+  std::string text;
+  const auto add = [&text](std::string_view part) { text.append(part).push_back('\0'); };
+  add(folder);
+  add(modules);
+  for (std::size_t i = 0; i <= place_of_program(argv); ++i) add(argv[i]);
+  for (const auto& [name, value] : settings(environment)) {
+    if (std::ranges::find(kNamesOfSessions, name) != kNamesOfSessions.end()) continue;
+    add(name);
+    add(value);
+  }
+  std::array<char, 24> sum{};
+  const std::uint64_t hash = checksum(text.data(), text.size());
+  std::snprintf(sum.data(), sum.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return sum.data();
 }
 
 bool is_python_command(const std::vector<std::string>& argv) {

@@ -34,6 +34,9 @@ struct ForkReply {
     kRefused,  // There will be no forks, for the reason in `text`. Sent once, and last.
     kForked,   // The worker of request `number` is the process `pid`.
     kCold,     // The worker of request `number` is not forked, for the reason in `text`.
+    kResumed,  // As kReady: it is the server of an earlier run, and has imported nothing more.
+    kUnfit,    // That server is not used, or this one cannot be saved, for the reason in `text`.
+    kSaved,    // It has been saved; `text` is how many modules it has imported.
   };
   Kind kind = Kind::kRefused;
   std::uint64_t number = 0;
@@ -51,6 +54,16 @@ Result<ForkReply> decode_fork_reply(std::string_view packet);
 // from rank to rank and from round to round are left out, see is_of_rank().
 std::string environment_difference(const std::vector<std::string>& server,
                                    const std::vector<std::string>& worker);
+
+// What has to be equal for a server with this command and environment to serve a later run, too: in
+// the folder `folder`, of these modules; in short. Arguments of the program may differ, and
+// variables of a login or a terminal.
+std::string kept_key(const std::vector<std::string>& argv,
+                     const std::vector<std::string>& environment, const std::string& modules,
+                     const std::string& folder);
+
+// Where in a command as is_python_command() accepts it the program is.
+std::size_t place_of_program(const std::vector<std::string>& argv);
 
 // A variable that is a rank's, or the run's, and no setting of a library's.
 bool is_of_rank(std::string_view variable);

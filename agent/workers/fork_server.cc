@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -31,9 +32,11 @@ using Clock = std::chrono::steady_clock;
 // computes and competes with others for a processor: then it gets more time.
 constexpr Milliseconds kForkLimit = 1s, kBusyForkLimit = 5s;
 constexpr Milliseconds kEndLimit = 2s;  // From SIGKILL to its end.
+constexpr Milliseconds kSaveLimit = 10s;
 
 constexpr const char* kModulesVariable = "DDPRUN_PRELOAD";
 constexpr const char* kRanksVariable = "DDPRUN_PRELOAD_RANKS";
+constexpr const char* kKeepVariable = "DDPRUN_PRELOAD_KEEP";
 
 Failure cold(const std::string& why) { return {Errc::kNotFound, why}; }
 
@@ -103,11 +106,13 @@ ForkServer::~ForkServer() {
   end("the agent ends");
 }
 
-Result<WorkerEnds> ForkServer::prepare(WorkerSpec& spec, const std::string& modules) {
+Result<WorkerEnds> ForkServer::prepare(WorkerSpec& spec, const std::string& modules,
+                                       const KeepOrder& keep) {
   DDPRUN_ASSERT(!modules.empty());
   on_settled = nullptr;
   end("it is renewed");
   state_ = State::kAbsent;
+  resumed_ = tries_saved_ = false;
   why_.clear();
   if (!is_python_command(spec.argv)) return cold("the program is not run by Python");
   if (std::string why = interpreter_objection(spec.argv[0]); !why.empty()) return cold(why);
@@ -128,6 +133,10 @@ Result<WorkerEnds> ForkServer::prepare(WorkerSpec& spec, const std::string& modu
   });
   spec.environment.push_back(kModulesVariable + ("=" + modules));
   spec.environment.push_back(kRanksVariable + ("=" + variables_of_ranks()));
+  if (!keep.wanted) return theirs;
+  // It takes the file before it sends anything.
+  tries_saved_ = keep.saved >= 0 && send_file("kept", keep.saved);
+  spec.environment.push_back(kKeepVariable + std::string(tries_saved_ ? "=kept" : "=new"));
   return theirs;
 }
 
@@ -147,13 +156,29 @@ void ForkServer::await_reply() {
     if (::poll(&readable, 1, 0) == 0) return await_reply();  // fork() has read what came.
     const auto reply = reply_within(0s);
     if (!reply) return end(reply.error().context);
-    if (reply->kind == ForkReply::Kind::kRefused) return end(reply->text);
-    if (state_ != State::kLoading || reply->kind != ForkReply::Kind::kReady) {
-      return end("the fork server has sent a message that was not expected");
-    }
-    settle(State::kReady, reply->text);
-    await_reply();
+    take(*reply);
   });
+}
+
+// What it sends without a request.
+void ForkServer::take(const ForkReply& reply) {
+  using Kind = ForkReply::Kind;
+  if (reply.kind == Kind::kRefused) {
+    tries_saved_ = false;  // That is about the program.
+    return end(reply.text);
+  }
+  const bool loads = state_ == State::kLoading;
+  const bool is_unfit = loads && tries_saved_ && reply.kind == Kind::kUnfit;
+  const bool is_resumed = loads && tries_saved_ && reply.kind == Kind::kResumed;
+  const bool is_ready = loads && reply.kind == Kind::kReady;
+  if (!is_unfit && !is_resumed && !is_ready) {
+    return end("the fork server has sent a message that was not expected");
+  }
+  tries_saved_ = false;
+  resumed_ = is_resumed;
+  if (is_unfit && on_unfit) on_unfit(reply.text);
+  if (!is_unfit) settle(State::kReady, reply.text);
+  await_reply();
 }
 
 void ForkServer::settle(State state, std::string why) {
@@ -182,14 +207,19 @@ void ForkServer::end(const std::string& why) {
   channel_.close(ignored);
   const int pid = std::exchange(pid_, 0);
   if (on_reaped) on_reaped(pid);
+  const bool failed = std::exchange(tries_saved_, false) && on_settled;
+  if (failed && on_unfit) on_unfit("the process that was to become it has failed: " + why);
   settle(State::kGone, why);
 }
 
-std::string ForkServer::objection(const WorkerSpec& spec) const {
-  if (state_ == State::kAbsent || state_ == State::kGone) {
-    return why_.empty() ? "nothing is known yet of what it imports" : why_;
-  }
+std::string ForkServer::objection() const {
+  if (state_ == State::kReady) return "";
   if (state_ == State::kLoading) return "its modules are still being imported by the fork server";
+  return why_.empty() ? "nothing is known yet of what it imports" : why_;
+}
+
+std::string ForkServer::objection(const WorkerSpec& spec) const {
+  if (std::string why = objection(); !why.empty()) return why;
   if (spec.argv.size() != argv_.size()) return "its command is another one";
   std::string difference = environment_difference(environment_, spec.environment);
   if (!difference.empty()) return difference;
@@ -254,6 +284,27 @@ Result<SpawnedProcess> ForkServer::fork(const WorkerSpec& spec, const WorkerEnds
   if (!worker) return give_up(worker.error().context);
   if (::write(go.get(), "g", 1) != 1) return give_up("the worker has ended before it began");
   return worker;
+}
+
+bool ForkServer::send_file(const std::string& kind, int file) {
+  const std::array files = {file};
+  const auto sent = send_descriptors(channel_.native_handle(), kind + '\0', files,
+                                     "sending a file to the fork server");
+  return !sent.has_error();
+}
+
+Result<int> ForkServer::save(int file) {
+  if (const std::string why = objection(); !why.empty()) return cold(why);
+  const auto give_up = [this](const std::string& why) {
+    end(why);
+    return cold(why);
+  };
+  if (!send_file("keep", file)) return give_up("the fork server takes no requests");
+  const auto reply = reply_within(kSaveLimit);
+  if (!reply) return give_up(reply.error().context);
+  if (reply->kind == ForkReply::Kind::kUnfit) return cold(reply->text);
+  if (reply->kind == ForkReply::Kind::kSaved) return std::atoi(reply->text.c_str());
+  return give_up("the fork server has sent a message that was not expected");
 }
 
 // What birth.cc does at a worker's birth, for one that is there already and waits.

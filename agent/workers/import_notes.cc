@@ -47,8 +47,7 @@ struct Program {
 Program program_of(const std::vector<std::string>& argv) {
   std::error_code failed;
   const bool is_module = argv[2] == "-m";
-  const std::size_t place = is_module ? 3 : argv[2] == "-c" && argv.size() > 4 ? 4 : 2;
-  const std::string& given = argv[place];
+  const std::string& given = argv[place_of_program(argv)];
   const std::filesystem::path whole = std::filesystem::weakly_canonical(given, failed);
   const std::string path = is_module || failed ? given : whole.string();
   const std::string where = is_module ? std::filesystem::current_path(failed).string() : "";
@@ -74,6 +73,8 @@ constexpr RecordFolder::Limits kLimits = {
     .records = kListsMax, .bytes = kFolderMax, .record_bytes = kListMax};
 
 }  // namespace
+
+std::string program_text(const std::vector<std::string>& argv) { return program_of(argv).shown; }
 
 std::optional<LearnedNames> learned_of(const std::vector<std::string>& argv) {
   const std::string folder = folder_of_lists();

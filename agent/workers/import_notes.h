@@ -15,6 +15,9 @@
 
 namespace ddprun::agent {
 
+// Interpreter and program, for people; of a command as is_python_command() accepts it.
+std::string program_text(const std::vector<std::string>& argv);
+
 // The list of the program that the command starts, as resolve_command() has it; nothing: it is not
 // Python's, or has none.
 std::optional<LearnedNames> learned_of(const std::vector<std::string>& argv);

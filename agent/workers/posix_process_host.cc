@@ -159,8 +159,8 @@ Result<int> PosixProcessHost::spawn(const WorkerSpec& spec) {
 }
 
 Result<void> PosixProcessHost::preload(WorkerSpec spec, const std::string& modules,
-                                       std::function<void()> settled) {
-  const auto ends = fork_server_.prepare(spec, modules);  // Ends the one before.
+                                       std::function<void()> settled, const KeepOrder& keep) {
+  const auto ends = fork_server_.prepare(spec, modules, keep);  // Ends the one before.
   preloads_ = true;
   if (!ends) return ends.error();
   spec.stdout_fd = ends->stdout_end.get();
@@ -176,6 +176,7 @@ Result<void> PosixProcessHost::preload(WorkerSpec spec, const std::string& modul
   if (!process) return process.error();
   spare(process->pid);
   fork_server_.on_settled = std::move(settled);
+  fork_server_.on_unfit = on_unfit;
   fork_server_.on_reaped = [this](int pid) {
     spared_.erase(pid);
     if (roster_) roster_->reaped(pid);

@@ -53,9 +53,13 @@ class PosixProcessHost final : public ProcessHost {
   // command and environment of `spec`; from then on workers are its forks wherever it can make
   // them, and are started cold otherwise. `settled`: once, from the loop, when it has imported them
   // or has failed.
-  Result<void> preload(WorkerSpec spec, const std::string& modules, std::function<void()> settled);
+  Result<void> preload(WorkerSpec spec, const std::string& modules, std::function<void()> settled,
+                       const KeepOrder& keep = {});
   // The fork server, as far as it has come.
   const ForkServer& fork_server() const { return fork_server_; }
+  Result<int> save_fork_server(int file) { return fork_server_.save(file); }
+  // Of the fork server that preload() starts.
+  std::function<void(const std::string& why)> on_unfit;
   // Why a worker was started cold although there was to be a fork server; called for each.
   std::function<void(int local_rank, const std::string& why)> on_cold;
 

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """How long a PyTorch script takes to its first step: ordered by ddprun, by ddprun --preload, and by torchrun.
 
-    bench/python/start.py [--build build/dev] [--rounds 5] [--ranks 1 2 4] [--only cold preloaded torchrun]
+    bench/python/start.py [--build build/dev] [--rounds 5] [--ranks 1 2 4] [--only cold preloaded kept torchrun]
 
 PYTHON_EXEC names the interpreter with torch. Each run starts start_worker.py, in which the last rank dies once after its third
 step: "start" is from the order until rank 0 has done its first step, "restart" from the death until rank 0 of the next round has.
 Contestants take turns; prints medians [min-max] of the rounds and the rounds' own ratios to ddprun without --preload. torchrun
-runs with --monitor-interval 0.1. The first run of ddprun --preload, from which it learns, is not counted.
+runs with --monitor-interval 0.1. The first run of ddprun --preload, from which it learns, is not counted. "kept" runs with
+--preload-keep, a script that is written anew before each run; neither is the run counted that keeps first.
 """
 
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,13 +27,16 @@ LIMIT_S = 300  # Of one run.
 LEFT_OUT = re.compile(r"PET_|DDPRUN_|TORCH|RANK$|WORLD_SIZE$|MASTER_|LOCAL_RANK$")
 
 
-def command_of(name, build, ranks):
+def command_of(name, build, ranks, folder):
     script = os.path.join(HERE, "start_worker.py")
+    if name == "kept":
+        script = shutil.copy(script, folder)  # As an editor does.
     common = ["--nproc_per_node", str(ranks), "--max_restarts", "1"]  # Old versions of torchrun know no dashes.
     if name == "torchrun":
         return [PYTHON, "-W", "ignore", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint",
                 f"127.0.0.1:{free_port()}", "--monitor_interval", "0.1", "-r", "9:1", "-t", "9:1", *common, script]
-    preload = ["--preload", "auto"] if name == "preloaded" else []
+    preload = ["--preload", "auto"] if name in ("preloaded", "kept") else []
+    preload += ["--preload-keep", "5"] if name == "kept" else []
     return [os.path.join(build, "bin", "ddprun"), *preload, *common, script]
 
 
@@ -43,7 +48,7 @@ def run(name, build, ranks, folder):
     environment.update(PYTHON_EXEC=PYTHON, START_LOG=log, XDG_CACHE_HOME=folder, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="",
                        PYTHONWARNINGS="ignore", PYTHONDONTWRITEBYTECODE="1")
     ordered = time.monotonic()
-    done = subprocess.run(command_of(name, build, ranks), env=environment, capture_output=True, text=True, timeout=LIMIT_S,
+    done = subprocess.run(command_of(name, build, ranks, folder), env=environment, capture_output=True, text=True, timeout=LIMIT_S,
                           check=False)
     with open(log, encoding="ascii") as file:
         lines = [line.split() for line in file]
@@ -54,6 +59,14 @@ def run(name, build, ranks, folder):
     start, restart = steps[0] - ordered, steps[1] - deaths[0]
     print(f"# {ranks} ranks, {name}: start {start:.3f} s, restart {restart:.3f} s", file=sys.stderr, flush=True)
     return start, restart
+
+
+def end_kept(build, folder):
+    """What the runs of this folder's script have kept."""
+    ctl = os.path.join(build, "bin", "ddprunctl")
+    for row in subprocess.run([ctl, "preload"], capture_output=True, text=True, check=True).stdout.splitlines():
+        if folder in row:
+            subprocess.run([ctl, "preload", "--end", row.split()[0]], capture_output=True, check=False)
 
 
 def main():
@@ -69,7 +82,10 @@ def main():
             contestants = {name: lambda name=name: run(name, options.build, ranks, folder) for name in options.only}
             if "preloaded" in contestants:
                 contestants["preloaded"]()
+            for _ in range(2 if "kept" in contestants else 0):
+                contestants["kept"]()
             found = take_turns(contestants, options.rounds)
+            end_kept(options.build, folder)
             for number, what in enumerate(("start", "restart")):
                 row = {name: [values[number] for values in rounds] for name, rounds in found.items()}
                 for name, values in row.items():

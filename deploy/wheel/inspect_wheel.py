@@ -20,7 +20,7 @@ MAY_NEED = ("libc.so.", "libm.so.", "libpthread.so.", "libdl.so.", "librt.so.", 
 GLIBC = (2, 28)  # DDPRUN_GLIBC in pyproject.toml.
 PROGRAMS = {"ddprun", "ddprun-rendezvous", "ddprunctl"}
 LIBRARY = "ddprun/_lib/libddprun.so"
-IN_LIBEXEC = {"libddprun-nccl-profiler.so", "libddprun-watch.so"}
+IN_LIBEXEC = {"libddprun-nccl-profiler.so", "libddprun-watch.so", "libddprun-image.so"}
 WATCH = (
     ".data/data/libexec/ddprun/python/sitecustomize.py",
     ".data/data/libexec/ddprun/python/ddprun_watch/__init__.py",

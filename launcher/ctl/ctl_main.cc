@@ -24,6 +24,7 @@
 #include "launcher/watch/capture.h"
 #include "launcher/watch/debug.h"
 #include "launcher/watch/health.h"
+#include "launcher/watch/kept.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/stacks.h"
 #include "launcher/watch/terminal.h"
@@ -213,6 +214,13 @@ Result<void> show_health(const CtlOptions& options) {
   return {};
 }
 
+Result<void> show_preload(const CtlOptions& options) {
+  const auto text = options.end.empty() ? kept_here(output_style()) : end_kept(options.end);
+  if (!text) return text.error();
+  write_output(*text);
+  return {};
+}
+
 // Verbs that need no daemon.
 struct OwnVerb {
   Verb verb;
@@ -223,7 +231,8 @@ constexpr OwnVerb kOwnVerbs[] = {
     {Verb::kLogs, show_logs},         {Verb::kStacks, show_stacks},
     {Verb::kDebug, show_debug},       {Verb::kHealth, show_health},
     {Verb::kReport, show_own_report}, {Verb::kHistory, show_own_history},
-    {Verb::kWhatIf, show_own_whatif}, {Verb::kCapture, show_capture}};
+    {Verb::kWhatIf, show_own_whatif}, {Verb::kCapture, show_capture},
+    {Verb::kPreload, show_preload}};
 
 Result<void> query_daemon(const CtlOptions& options, const Environment& environment) {
   const auto token = read_token(options, environment);

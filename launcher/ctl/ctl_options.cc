@@ -14,6 +14,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr std::uint16_t kDaemonPort = 29'400;
+constexpr int kProcessMax = 1 << 22;  // The kernel's own limit.
 
 // Options, and texts whose meaning depends on the verb.
 struct CtlDraft : CtlOptions {
@@ -123,6 +124,12 @@ Result<std::optional<double>> parse_checkpoint(std::string_view text) {
 Result<std::string> parse_handler(std::string_view text) {
   if (is_handler(std::string(text))) return std::string(text);
   return usage("it is no handler: give NAME or NAME?KEY=VALUE, as in a URL");
+}
+
+// A process, or "all".
+Result<std::string> parse_end(std::string_view text) {
+  if (text == "all" || parse_integer(text, 1, kProcessMax)) return std::string(text);
+  return usage("give the number of a process, as ddprunctl preload lists it, or all");
 }
 
 Result<std::string> parse_reason(std::string_view text) { return plain_line(text); }
@@ -266,6 +273,10 @@ const std::vector<CtlVerb>& verbs() {
        "capture",
        "A bundle of an elastic job's next step, for ddprun replay",
        {{"", {run}}}},
+      {kPreload,
+       "preload",
+       "What runs have kept in memory here for the next ones",
+       {{"", {{"end", &D::end, parse_end, "PID|all", "Free it, or all of it", {.words = "all"}}}}}},
       {kHealth, "health", "Whether the agents of runs on this machine answer", {{"", {this_run}}}},
       {kWhatIf,
        "whatif",
@@ -337,7 +348,7 @@ std::optional<Failure> resolve(const Environment& environment, CtlDraft& options
 Result<CtlOutcome> resolved(CtlDraft options, const Environment& environment) {
   const bool of_this_machine = options.verb == kLogs || options.verb == kStacks ||
                                options.verb == kDebug || options.verb == kHealth ||
-                               options.verb == kCapture ||
+                               options.verb == kCapture || options.verb == kPreload ||
                                (options.verb == kHistory && options.given_endpoint.empty()) ||
                                (options.verb == kWhatIf && !options.account_file.empty()) ||
                                (options.verb == kTop && endpoint_of(options, environment).empty());

@@ -29,6 +29,7 @@ struct CtlOptions {
     kHistory,  // The last runs of this user on this machine, or of the daemon.
     kHealth,   // Whether the agents of the runs on this machine answer.
     kCapture,  // A rank on this machine writes a bundle of its next step.
+    kPreload,  // What runs of this user have kept in memory on this machine.
     kWhatIf,   // What a run would have been with spares, other nodes, other checkpoints.
   };
   Verb verb = Verb::kStatus;
@@ -50,6 +51,7 @@ struct CtlOptions {
   // kReport, kWhatIf: a run of this machine's history, then the daemon.
   bool own_first = false;
   std::string html_file;     // kReport: the page; empty: prints the account.
+  std::string end;           // kPreload: a process, or "all"; empty: lists them.
   std::string account_file;  // kWhatIf: the account; empty: that of the run.
   WhatIf what_if{};          // kWhatIf.
   Endpoint endpoint;
@@ -82,13 +84,14 @@ inline constexpr const char* kCtlHelp = R"(Examples
   ddprunctl debug job7 3 fr_trace_json        PyTorch's flight recorder of rank 3
   ddprunctl capture job7                      the next step of job7, for ddprun replay
   ddprunctl whatif job7 --spare-nodes 0,1,2   what one and two spares would have saved
+  ddprunctl preload --end all                 frees what runs have kept in memory here
   ddprunctl ras                               what NCCL reports of the jobs on this machine
   ddprunctl health                            0 if the agents here answer: for probes of pods
   ddprunctl cancel job7 --reason "wrong data" ends the run; each ddprun of it exits with 143
   source <(ddprunctl --print-completion bash) completes verbs and flags; zsh and tcsh too
 
-history, logs, stacks, debug, health, report and whatif of a past run and, without an endpoint, top
-need no daemon and no token: they show the runs of this user on this machine.
+history, logs, stacks, debug, health, preload, report and whatif of a past run and, without an
+endpoint, top need no daemon and no token: they show the runs of this user on this machine.
 
 The endpoint is --rdzv-endpoint, else PET_RDZV_ENDPOINT, else DDPRUN_ENDPOINT, else 127.0.0.1:29400.
 The daemon's token is the first line of --token-file, else DDPRUN_TOKEN, else the first line of the

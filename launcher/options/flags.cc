@@ -247,6 +247,8 @@ const OptionTable<Draft>& ddprun_table() {
             "let several workers share a GPU (tests only)"},
            {"preload", &Options::preload, parse_preload, "auto|off|MODULE,...",
             "fork Python workers from a process that has imported [off]"},
+           {"preload-keep", &Options::preload_keep, integer_between(0, kPreloadKeepMax), "MINUTES",
+            "keep what was imported so long for this user's next run [0]"},
            {"stdin",
             &Options::stdin_for,
             parse_stdin,

@@ -86,6 +86,11 @@ Result<std::optional<PrintAndExit>> printed(const CommandLine& line) {
   return PrintAndExit{*script};
 }
 
+bool is_given(const Options& options, std::string_view flag) {
+  return std::ranges::any_of(options.given,
+                             [&](const GivenOption& given) { return given.flag == flag; });
+}
+
 }  // namespace
 
 Result<ParseOutcome> parse(int argc, const char* const* argv, const Environment& environment) {
@@ -102,6 +107,11 @@ Result<ParseOutcome> parse(int argc, const char* const* argv, const Environment&
   }
   if (options->bundle_every > 0 && !options->bundle_folder) {
     return usage("--bundle-every needs --bundle-folder: the folder to which it writes");
+  }
+  if (options->preload_keep > 0 && options->preload.empty() && !is_given(*options, "--preload")) {
+    return usage(
+        "--preload-keep needs --preload auto, or --preload with modules: what they import "
+        "is kept");
   }
   options->invoked_as = argc > 0 ? argv[0] : "ddprun";
   return ParseOutcome(std::move(*options));

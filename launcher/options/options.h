@@ -43,6 +43,7 @@ inline constexpr int kNodesMax = 131'072;
 inline constexpr int kLocalWorkersMax = 4'096;
 inline constexpr int kRestartsMax = 1'000'000;
 inline constexpr int kSparesMax = 1'000;
+inline constexpr int kPreloadKeepMax = 1'440;  // Minutes.
 inline constexpr int kMinRanksMax = 1'000'000;
 inline constexpr int kBundleEveryMax = 1'000'000'000;
 
@@ -198,7 +199,8 @@ struct Options {
   std::string role = "default";
   bool virtual_local_rank = false;
   bool oversubscribe_gpu = false;  // Several ranks per GPU.
-  std::string preload;  // "auto", or modules separated by commas; empty: workers are started cold.
+  std::string preload;   // "auto", or modules separated by commas; empty: workers are started cold.
+  int preload_keep = 0;  // Minutes for which the fork server outlives the run; 0: it does not.
   std::optional<MemoryFolder> memory_folder;
   agent::StdinChoice stdin_for{.local_rank = 0};
   agent::NumaBinding numa_binding = agent::NumaBinding::kNone;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "agent/node/command.h"
 #include "agent/process/cgroup.h"
+#include "agent/process/kept_images.h"
 #include "agent/workers/child_start.h"
 #include "common/bundle.h"
 #include "common/exit_status.h"
@@ -22,6 +24,7 @@
 #include "launcher/doctor/health_report.h"
 #include "launcher/doctor/network.h"
 #include "launcher/doctor/probes.h"
+#include "launcher/guard/holder.h"
 #include "launcher/guard/keeper.h"
 #include "launcher/guard/scratch.h"
 #include "launcher/plan/decide.h"
@@ -310,6 +313,26 @@ Result<void> make_memory_folders(GuardedRun& run) {
   return {};
 }
 
+// Where the agent saves its fork server for later runs. Null: it does not.
+UniqueFd make_image(NodeContext& context) {
+  if (context.preload.empty() || context.options.preload_keep == 0) return {};
+  auto file = agent::make_image_file();
+  if (!file) {
+    log::warning("nothing is kept for later runs: " + to_string(file.error()));
+    return {};
+  }
+  context.image_file = file->get();
+  return std::move(*file);
+}
+
+void keep_image(const UniqueFd& file, int minutes) {
+  if (const auto facts = agent::facts_of(file.get())) agent::make_room_for(facts->key);
+  (void)agent::keep_for(file.get(), std::chrono::minutes(minutes));
+  const auto holder = start_holder(file);
+  if (!holder) return log::warning(to_string(holder.error()));
+  log::info(agent::kept_sentence(*holder, file.get()));
+}
+
 // Starts everything and watches over it until the run is over.
 Result<int> guard_run(GuardedRun run) {
   NodeContext& context = run.context;
@@ -337,7 +360,10 @@ Result<int> guard_run(GuardedRun run) {
   guardian.tidy_up = [&] { tidy_up(run); };
   guardian.on_agent_killed = [&](const AgentKilled& killed) { report_killed(run, killed); };
   guardian.ended = [&](int status) { remember_end(run.kept, context, status); };
-  return guard(guardian);
+  const UniqueFd image = make_image(context);
+  auto status = guard(guardian);
+  if (image && agent::is_sealed(image.get())) keep_image(image, context.options.preload_keep);
+  return status;
 }
 
 }  // namespace

@@ -230,6 +230,10 @@ agent::AgentOptions agent_options(const NodeContext& context, int index) {
   node.chaos = chaos_options(options, plan.local_nodes, index);
   node.job = context.job;
   node.preload = context.preload;
+  if (context.image_file >= 0) {
+    node.keep = {.time = std::chrono::minutes(options.preload_keep),
+                 .file = index == 0 ? context.image_file : -1};
+  }
   if (index == 0) node.stdin_for = options.stdin_for;
   if (const auto i = static_cast<std::size_t>(index); i < context.memory.size()) {
     node.memory = context.memory[i];

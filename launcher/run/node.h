@@ -21,6 +21,7 @@ struct NodeContext : LaunchPlan {
   bool queries_ranks = false;      // For their stacks; PyTorch programs answer.
   std::string ranks_folder = {};   // Where ranks listen; empty: they are not queried.
   std::string preload = {};        // AgentOptions::preload.
+  int image_file = -1;             // Of KeepOptions; -1: nothing is kept.
   agent::LaunchedJob job = {};
   std::vector<std::string> places = {};         // Possible places of the run's temporary folders.
   std::vector<agent::MemoryPlace> memory = {};  // By local node; empty: there are none.

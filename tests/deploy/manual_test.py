@@ -50,7 +50,7 @@ class Manual(unittest.TestCase):
         mine = options_of("ddprunctl.1")
         self.assertEqual(flags - mine, set())
         for flag in mine - {"--version", "--help"}:
-            verb = next((v for v in ("", "status", "drain", "report", "ras", "top", "logs") if flag in run(program, v, "--help").stdout or
+            verb = next((v for v in ("", "status", "drain", "report", "ras", "top", "logs", "preload") if flag in run(program, v, "--help").stdout or
                          self.is_taken(program, v, flag)), None)
             self.assertIsNotNone(verb, f"ddprunctl knows no {flag}")
 

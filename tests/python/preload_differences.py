@@ -25,6 +25,7 @@ sys.path.insert(0, os.path.join(HERE, "../system"))
 from ddprun_case import DDPRUN, clean_environment  # noqa: E402  pylint: disable=wrong-import-position
 
 LIMIT_S = 240
+KEEP = ("--preload-keep", "5")
 # More than any of the scripts imports, so that a module that is there too early has its chance to be seen.
 MODULES = ("json,decimal,random,socket,subprocess,multiprocessing,multiprocessing.pool,concurrent.futures,threading,logging,"
            "argparse,pickle,tempfile,asyncio,ctypes,signal,warnings,unittest,traceback,faulthandler,xml.dom.minidom,sqlite3,"
@@ -220,16 +221,25 @@ def made_at_random(seed, number):
     return "\n".join(piece.format(n=source.randint(1, 999)) for piece in pieces)
 
 
-def outcome(script, ranks, modules, folder):
+def end_kept(folder):
+    """Ends what runs of scripts in the folder have kept."""
+    ctl = os.path.join(os.path.dirname(DDPRUN), "ddprunctl")
+    rows = subprocess.run([ctl, "preload"], capture_output=True, text=True, timeout=LIMIT_S, check=True).stdout.splitlines()
+    for row in rows:
+        if folder in row:
+            subprocess.run([ctl, "preload", "--end", row.split()[0]], capture_output=True, timeout=LIMIT_S, check=False)
+
+
+def outcome(script, ranks, modules, folder, flags=(), wanted="preloaded "):
     """(exit code, lines of output by rank, lines of errors by rank) of a run."""
     environment = {**clean_environment(), "DDPRUN_CONFIG": "", "PYTHON_EXEC": sys.executable, "TMPDIR": folder,
                    "XDG_CACHE_HOME": folder, "XDG_STATE_HOME": folder, "PYTHONHASHSEED": "0"}
-    flags = ["--preload", modules, "-v"] if modules else ["-v"]
+    flags = [*flags, "--preload", modules, "-v"] if modules else ["-v"]
     done = subprocess.run([DDPRUN, *flags, "--nproc-per-node", str(ranks), script], cwd=os.path.dirname(script),
                           env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False)
     if modules:
         text = done.stderr.decode(errors="replace")
-        if "preloaded " not in text or "started cold" in text or "left out" in text:
+        if wanted not in text or "started cold" in text or "left out" in text:
             raise AssertionError(f"{script} was not preloaded:\n{text}")
     return done.returncode, by_rank(done.stdout), by_rank(done.stderr)
 
@@ -247,14 +257,20 @@ def by_rank(data):
     return lines
 
 
-def difference(text, ranks, folder, modules=MODULES):
-    """What differs between the two ways to start this script; None: nothing."""
+def difference(text, ranks, folder, modules=MODULES, kept=False):
+    """What differs between the two ways to start this script; None: nothing. `kept`: the forks are those of an earlier run's server."""
     script = os.path.join(folder, "script.py")
     with open(script, "w", encoding="utf-8") as file:
         file.write(text)
     with open(os.path.join(folder, "beside.py"), "w", encoding="utf-8") as file:
         file.write("VALUE = 7\n")
-    cold, forked = outcome(script, ranks, "", folder), outcome(script, ranks, modules, folder)
+    cold = outcome(script, ranks, "", folder)
+    if kept:
+        outcome(script, ranks, modules, folder, KEEP)
+        forked = outcome(script, ranks, modules, folder, KEEP, "kept by an earlier run")
+        end_kept(folder)
+    else:
+        forked = outcome(script, ranks, modules, folder)
     # Where one rank's failure ends another, how far that one came is not the same twice.
     if cold == forked or (ranks > 1 and cold[0] == forked[0] != 0):
         return None
@@ -266,6 +282,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=80, help="scripts that are put together at random")
     parser.add_argument("--torch", action="store_true", help="those with torch, too")
+    parser.add_argument("--kept", action="store_true", help="forks of a server that an earlier run has kept (--preload-keep)")
     parser.add_argument("--only", help="scripts whose names contain this")
     options = parser.parse_args()
     scripts = {**SCRIPTS, **(TORCH if options.torch else {})}
@@ -280,7 +297,7 @@ def main():
             modules += f",{library}" if library and importlib.util.find_spec(library.partition(".")[0]) else ""
             folder = tempfile.mkdtemp(prefix="ddprun-differences-")
             try:
-                found = difference(textwrap.dedent(text) + "\n", ranks, folder, modules)
+                found = difference(textwrap.dedent(text) + "\n", ranks, folder, modules, options.kept)
             except (AssertionError, subprocess.TimeoutExpired) as error:
                 found = f"{error}\n{getattr(error, 'stderr', None) or b''!r}"
             finally:

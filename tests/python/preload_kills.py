@@ -4,14 +4,15 @@
     tests/python/preload_kills.py [--count N] [--seed N]
 
 Each run has two ranks, two restarts and a fork server, that of a list of modules or of --preload auto; one or two of its processes
-(fork server, agent, launcher, a worker) get SIGKILL or SIGSTOP at random moments from its start on. By hand only: its length
-depends on --count.
+(fork server, agent, launcher, a worker) get SIGKILL or SIGSTOP at random moments from its start on. Half of the runs have
+--preload-keep, and their kept fork server may be hit, too. By hand only: its length depends on --count.
 """
 
 import argparse
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,6 +36,8 @@ ENDS_MAX_S = 60.0
 def victim_of(job, kind):
     """The number of a process of that kind, as long as there is one."""
     processes = job.processes()
+    if kind == "holder":
+        return next(iter(holders(job.folder)), None)
     if kind == "launcher":
         return job.pid
     if kind == "agent":
@@ -49,8 +52,9 @@ def hit(job, source):
     hits = []
     for _ in range(source.randint(1, 2)):
         time.sleep(source.uniform(0, MOMENTS_S / 2))
-        kind = source.choice(("server", "server", "agent", "launcher", "worker"))
-        number = source.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)) if kind == "server" else signal.SIGKILL
+        kind = source.choice(("server", "server", "holder", "agent", "launcher", "worker"))
+        may_stop = kind in ("server", "holder")
+        number = source.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP)) if may_stop else signal.SIGKILL
         pid = None if job.ended() else victim_of(job, kind)
         try:
             if pid:
@@ -72,12 +76,18 @@ def fault_of(job, hits):
         time.sleep(ddprun_case.POLL)
     if left:
         return f"left behind: {left}"
-    kinds = {kind for kind, _ in hits}
+    kinds = {kind for kind, _ in hits} - {"holder"}
     if kinds <= {"server"} and code != 0:
         return f"the fork server alone was hit, and the run ended with {code}"
     if kinds <= {"server", "worker"} and code not in (0, 137, 3):
         return f"ended with {code}"
     return ""
+
+
+def holders(folder):
+    """The processes that keep the fork servers of scripts in this folder."""
+    answer = subprocess.run([os.path.join(ddprun_case.BIN, "ddprunctl"), "preload"], capture_output=True, text=True, timeout=60, check=True)
+    return [int(row.split()[0]) for row in answer.stdout.splitlines() if folder in row]
 
 
 def main():
@@ -86,7 +96,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     source = random.Random(options.seed)
-    faults, forks, cold = 0, 0, 0
+    faults, forks, cold, resumed = 0, 0, 0, 0
     with tempfile.TemporaryDirectory(prefix="ddprun-kills-") as folder:
         script = os.path.join(folder, "script.py")
         with open(script, "w", encoding="utf-8") as file:
@@ -94,18 +104,23 @@ def main():
         env = {"PYTHON_EXEC": sys.executable, "XDG_CACHE_HOME": folder, "XDG_STATE_HOME": folder, "TMPDIR": folder}
         for number in range(options.count):
             modules = source.choice(("xml.dom.minidom", "auto"))
-            job = ddprun_case.Job([ddprun_case.DDPRUN, "--preload", modules, "--nproc-per-node", "2", "--max-restarts", "2", script],
-                                  folder, env)
+            keep = source.choice((["--preload-keep", "5"], []))
+            job = ddprun_case.Job([ddprun_case.DDPRUN, "-v", "--preload", modules, *keep, "--nproc-per-node", "2", "--max-restarts", "2",
+                                   script], folder, env)
+            job.folder = folder
             try:
                 hits = hit(job, source)
                 fault = fault_of(job, hits)
                 forks, cold = forks + job.out().count("preloaded True"), cold + job.out().count("preloaded False")
+                resumed += "kept by an earlier run" in job.err()
                 if fault:
                     faults += 1
                     print(f"run {number}, hits {hits}: {fault}\n{job.text()}", flush=True)
             finally:
                 job.end()
-    print(f"{options.count} runs: {forks} workers were forked, {cold} started cold, {faults} runs failed")
+        for pid in holders(folder):
+            os.kill(pid, signal.SIGKILL)
+    print(f"{options.count} runs: {forks} workers were forked, {cold} started cold, {resumed} runs had a kept server, {faults} runs failed")
     return 1 if faults else 0
 
 

@@ -106,9 +106,7 @@ class PreloadCase(ddprun_case.DdprunCase):
         self.assertNotIn("started cold", job.err(), job.text())
 
 
-class Equality(PreloadCase):
-    """What a program sees of itself is the same with and without."""
-
+class FactsCase(PreloadCase):
     def facts(self, rank=0):
         with open(self.path(f"facts.{rank}"), encoding="utf-8") as file:
             found = json.load(file)
@@ -120,6 +118,10 @@ class Equality(PreloadCase):
         facts["environ"].pop(ddprun_case.MARKER, None)
         facts["shown"] = [entry for entry in facts["shown"] if not entry.startswith(ddprun_case.MARKER)]
         return found["preloaded"], facts
+
+
+class Equality(FactsCase):
+    """What a program sees of itself is the same with and without."""
 
     def assert_equal_facts(self, *argv):
         self.run_cold(*argv)

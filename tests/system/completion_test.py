@@ -75,7 +75,7 @@ class Completion(DdprunCase):
             return self.offered(*words, program="ddprunctl")
 
         self.assertEqual(ctl(""), {"status", "nodes", "drain", "resize", "cancel", "report", "ras", "top", "logs", "stacks", "capture", "debug", "health",
-                                   "history", "whatif"})
+                                   "history", "preload", "whatif"})
         self.assertEqual(ctl("-e", "a:1", "dr"), {"drain"})
         self.assertEqual(ctl("drain", "--rea"), {"--reason"})
         self.assertEqual(ctl("status", "--rea"), set())

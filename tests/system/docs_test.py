@@ -71,7 +71,7 @@ BLOCKS = {
     (OPERATIONS, "", "$ ddprunctl status"): "test_what_ddprunctl_status_prints",
 }
 
-VERBS = ("status", "nodes", "drain", "resize", "cancel", "report", "top", "ras", "history", "logs", "stacks", "capture", "debug")
+VERBS = ("status", "nodes", "drain", "resize", "cancel", "report", "top", "ras", "history", "logs", "stacks", "capture", "debug", "preload")
 
 # What Debian's PyTorch 1.13 or a machine without GPUs has not, for the tutorial's lines to run all the same.
 STAND_INS = """
@@ -298,7 +298,7 @@ class Blocks(DdprunCase):
         for line in lines:
             words = line.replace("ddprunctl ...", "ddprunctl " + common).replace("--token-file FILE |", "").replace("RUN |", "")
             for name, value in (("HOST[:PORT]", "127.0.0.1:1"), ("HOST:PORT", "127.0.0.1:1"), ("SECONDS", "1"), ("RANK", "0"), ("NODES", "2"),
-                                ("TIME", "6h"), ("PERCENT", "50"), ("N|MIN:MAX,...", "2"), ("auto|MINUTES,...", "auto"), ("N,...", "1")):
+                                ("TIME", "6h"), ("PERCENT", "50"), ("N|MIN:MAX,...", "2"), ("auto|MINUTES,...", "auto"), ("N,...", "1"), ("PID|all", "1")):
                 words = words.replace(name, value)
             argv = re.sub(r"[][]", "", words).split()[1:]
             done = self.ctl(*argv)

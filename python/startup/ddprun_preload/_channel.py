@@ -45,25 +45,46 @@ class Channel:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
 
-    def receive(self) -> Request | None:
-        """Wait for a request; None: the agent has gone."""
+    def _packet(self) -> tuple[list[bytes], list[int]]:
+        """Wait for a packet: its fields and descriptors. No fields: the agent has gone."""
         size = socket.CMSG_SPACE(_DESCRIPTORS_MAX * 4)
         text, ancillary, flags, _ = self._socket.recvmsg(_REQUEST_MAX, size)
         descriptors = array.array("i")
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
-        if not text:
-            return None
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             raise ValueError("a request that is too long")
-        return Request(text.split(b"\0")[:-1], list(descriptors))
+        return text.split(b"\0")[:-1], list(descriptors)
+
+    def receive(self) -> Request | int | None:
+        """Wait for a request: of a worker, or to save this server into a file.
+
+        None: the agent has gone.
+        """
+        fields, descriptors = self._packet()
+        if not fields:
+            return None
+        return Request(fields, descriptors) if fields[0] == b"fork" else descriptors[0]
+
+    def receive_image(self) -> int:
+        """Take the file with the server of an earlier run, which comes before all else."""
+        return self._packet()[1][0]
 
     def _send(self, *fields: str) -> None:
         self._socket.send(b"".join(f.encode(errors="replace") + b"\0" for f in fields))
 
     def ready(self, text: str) -> None:
         self._send("ready", text[:_REPLY_MAX])
+
+    def resumed(self, text: str) -> None:
+        self._send("resumed", text[:_REPLY_MAX])
+
+    def unfit(self, why: str) -> None:
+        self._send("unfit", why[:_REPLY_MAX])
+
+    def saved(self, text: str) -> None:
+        self._send("saved", text[:_REPLY_MAX])
 
     def refuse(self, why: str) -> None:
         self._send("refused", why[:_REPLY_MAX])

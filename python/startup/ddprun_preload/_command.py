@@ -29,6 +29,10 @@ class Command:
         end = self._first_argument
         return len(argv) == len(self.argv) and argv[:end] == self.argv[:end]
 
+    def shared(self) -> list[bytes]:
+        """Return the part of the command that the interpreter has read at its start."""
+        return self.argv[: self._first_argument]
+
     def take_arguments(self, argv: list[bytes]) -> None:
         """Have the program find the arguments of its own rank."""
         arguments = [os.fsdecode(argument) for argument in argv[self._first_argument :]]

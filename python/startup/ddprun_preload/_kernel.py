@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
+import time
 from collections.abc import Iterable
 
 _PR_SET_PDEATHSIG = 1
@@ -69,6 +71,18 @@ def first_environment() -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, equals, value in pairs if equals]
 
 
+def _stat_fields() -> list[bytes]:
+    """Return the fields of /proc/self/stat as proc(5) counts them, from the third on."""
+    with open("/proc/self/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def age_ns() -> int:
+    """Return for how long this process has run: no less, and up to two ticks more."""
+    started = (int(_stat_fields()[22 - 3]) - 2) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - started
+
+
 def show(argv: list[bytes], environment: Iterable[tuple[bytes, bytes]]) -> bool:
     """Have /proc show this command line and these variables as those of this process.
 
@@ -83,8 +97,7 @@ def show(argv: list[bytes], environment: Iterable[tuple[bytes, bytes]]) -> bool:
     if memory in (None, ctypes.c_void_p(-1).value):
         return False
     ctypes.memmove(memory, line + variables, len(line) + len(variables))
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
+    fields = _stat_fields()
 
     def field(number: int) -> int:  # As proc(5) counts them; the first two are cut off.
         return int(fields[number - 3])

@@ -22,11 +22,11 @@ class Learned:
     """The list at a path; empty: there is none."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
 
     def _lines(self) -> list[str]:
         try:
-            with open(self._path, encoding="utf-8", errors="surrogateescape") as file:
+            with open(self.path, encoding="utf-8", errors="surrogateescape") as file:
                 lines = file.read(_BYTES_MAX).split("\n")
         except OSError:
             return []
@@ -49,7 +49,7 @@ class Learned:
     def forbid(self, name: str) -> None:
         """Have later fork servers not import it."""
         first, program, *lines = self._lines() or [_FIRST_LINE, ""]
-        if not self._path or "!" + name in lines:
+        if not self.path or "!" + name in lines:
             return
         kept = [line for line in lines if line not in ("", name)]
         self._write([first, program, *kept, "!" + name])
@@ -57,7 +57,7 @@ class Learned:
     def note_slow(self, seconds: dict[str, float]) -> None:
         """Keep the seconds of packages that take long, for ``ddprun doctor``."""
         lines = self._lines()
-        if not self._path or not lines:
+        if not self.path or not lines:
             return
         slow = sorted(seconds.items(), key=lambda each: -each[1])
         noted = [f"~{name} {took:.2f}" for name, took in slow if took > _SLOW_S]
@@ -68,14 +68,14 @@ class Learned:
             self._write([first, program, *kept, *noted[:_SLOW_MAX]])
 
     def _write(self, lines: list[str]) -> None:
-        aside = f"{self._path}.{os.getpid()}"
+        aside = f"{self.path}.{os.getpid()}"
         text = "\n".join(lines) + "\n"
         try:
             os.makedirs(os.path.dirname(aside), mode=0o700, exist_ok=True)
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(text)
-            os.replace(aside, self._path)
+            os.replace(aside, self.path)
         except OSError:  # The next one finds out by itself.
             with contextlib.suppress(OSError):
                 os.unlink(aside)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 
 from . import _kernel
 
@@ -14,9 +15,10 @@ _STREAMS = (1, 2)
 class Output:
     """Takes the place of standard output and error in the server."""
 
-    def __init__(self) -> None:
-        for stream in _STREAMS:
+    def __init__(self, printed: Iterable[bytes] = (b"", b"")) -> None:
+        for stream, text in zip(_STREAMS, printed):
             file = os.memfd_create("ddprun-preload")
+            os.write(file, text)
             os.dup2(file, stream)
             os.close(file)
 

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import sys
+from collections.abc import Iterable
 from typing import Protocol
 
 from . import _kernel
@@ -67,7 +68,7 @@ def become(request: Request, server: Server) -> None:
         server.channel.leave()
         _take_ends(request)
         _await_agent(request)
-        _set_environment(request, server.changed)
+        set_environment(request.environment, server.changed)
         _kernel.show(request.argv, request.environment)
         _kernel.set_process_name(server.name)
         server.command.take_arguments(request.argv)
@@ -108,8 +109,11 @@ def _await_agent(request: Request) -> None:
         os._exit(_EXIT_CANNOT_START)
 
 
-def _set_environment(request: Request, changed: dict[bytes, bytes | None]) -> None:
-    wanted = dict(request.environment)
+def set_environment(
+    variables: Iterable[tuple[bytes, bytes]], changed: dict[bytes, bytes | None]
+) -> None:
+    """Give this process these variables, and those that modules have set as they were imported."""
+    wanted = dict(variables)
     for variable, value in changed.items():
         if value is None:
             wanted.pop(variable, None)

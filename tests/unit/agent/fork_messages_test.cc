@@ -36,6 +36,12 @@ TEST_CASE("each kind of reply is read") {
         ForkReply{.kind = Kind::kForked, .number = 12, .pid = 4711});
   CHECK(decode_fork_reply("cold\00012\0too large\0"s).value() ==
         ForkReply{.kind = Kind::kCold, .number = 12, .text = "too large"});
+  CHECK(decode_fork_reply("resumed\000120 modules\0"s).value() ==
+        ForkReply{.kind = Kind::kResumed, .text = "120 modules"});
+  CHECK(decode_fork_reply("unfit\0x.py has changed\0"s).value() ==
+        ForkReply{.kind = Kind::kUnfit, .text = "x.py has changed"});
+  CHECK(decode_fork_reply("saved\000120\0"s).value() ==
+        ForkReply{.kind = Kind::kSaved, .text = "120"});
 }
 
 TEST_CASE("what is no reply is refused") {
@@ -110,6 +116,34 @@ TEST_CASE("the fork server gets the names of the ranks' variables") {
   CHECK(is_of_rank("TORCHELASTIC_RESTART_COUNT"));
   CHECK_FALSE(is_of_rank("RANKS"));
   CHECK_FALSE(is_of_rank("NCCL_DEBUG"));
+}
+
+TEST_CASE("a kept fork server is for one program, folder and environment, whatever the arguments") {
+  const Words argv = {"/usr/bin/python3", "-u", "train.py", "--lr", "1"};
+  const Words environment = {"A=1", "RANK=0", "SHLVL=1", "B=2"};
+  const auto key = [&](const Words& command, const Words& variables, const char* modules = "auto",
+                       const char* folder = "/work") {
+    return kept_key(command, variables, modules, folder);
+  };
+  const std::string first = key(argv, environment);
+  CHECK(key({"/usr/bin/python3", "-u", "train.py"}, environment) == first);
+  CHECK(key(argv, {"B=2", "A=1", "RANK=3", "SHLVL=2", "SSH_TTY=/dev/pts/1"}) == first);
+  CHECK(key({"/usr/bin/python3", "-u", "other.py", "--lr", "1"}, environment) != first);
+  CHECK(key({"/opt/bin/python3", "-u", "train.py"}, environment) != first);
+  CHECK(key({"/usr/bin/python3", "-u", "-m", "train.py"}, environment) != first);
+  CHECK(key(argv, {"A=1", "B=3"}) != first);
+  CHECK(key(argv, {"A=1", "B=2", "C="}) != first);
+  CHECK(key(argv, {"A=1B", "=2"}) != first);
+  CHECK(key(argv, environment, "torch") != first);
+  CHECK(key(argv, environment, "auto", "/other") != first);
+  const Words module = {"/usr/bin/python3", "-u", "-m", "a"},
+              other = {"/usr/bin/python3", "-u", "-m", "b"};
+  CHECK(key(module, environment) != key(other, environment));
+  const Words path = {"/usr/bin/python3", "-u", "-c", "code", "a.py", "1"};
+  CHECK(key(path, environment) ==
+        key({"/usr/bin/python3", "-u", "-c", "code", "a.py"}, environment));
+  CHECK(key(path, environment) !=
+        key({"/usr/bin/python3", "-u", "-c", "code", "b.py", "1"}, environment));
 }
 
 TEST_CASE("only Python's own command has a fork server") {

@@ -113,6 +113,14 @@ TEST_CASE("Options: what a fork server imports", "[options]") {
     CHECK(error_of("--preload=" + text + " t") ==
           "--preload '" + text + "': give auto, off, or modules separated by commas: torch,numpy");
   }
+  CHECK(options_of("--preload auto train.py").preload_keep == 0);
+  CHECK(options_of("--preload auto --preload-keep 30 train.py").preload_keep == 30);
+  CHECK(options_of("--preload off --preload-keep 30 train.py").preload_keep == 30);
+  CHECK(options_of("train.py", {{"PET_PRELOAD", "auto"}, {"PET_PRELOAD_KEEP", "5"}}).preload_keep ==
+        5);
+  CHECK_THAT(error_of("--preload-keep 30 t"),
+             Catch::StartsWith("--preload-keep needs --preload auto"));
+  CHECK_FALSE(error_of("--preload auto --preload-keep -1 t").empty());
 }
 
 TEST_CASE("Options: workers are killed at random only if that is asked for, and now and then",
