@@ -199,9 +199,9 @@ class Memory:
         offer = {
             key: {index: at[0][0] for index, at in found.items()} for key, found in places.items()
         }
-        found = self._the_ranks().gather((offer, secrets.token_hex(4)))
-        self._nonce = found[0][1]
-        return places, [each[0] for each in found]
+        gathered = self._the_ranks().gather((offer, secrets.token_hex(4)))
+        self._nonce = gathered[0][1]
+        return places, [each[0] for each in gathered]
 
     def _whole(self, offers: list[Any]) -> list[Key]:
         """Return those of which each piece is somewhere, the newest first."""
