@@ -15,6 +15,7 @@
 #include "common/system/descriptors.h"
 #include "common/system/variable.h"
 #include "common/text/display.h"
+#include "common/text/number.h"
 
 namespace ddprun::agent {
 namespace {
@@ -236,10 +237,8 @@ std::string time_limit_over(const std::string& end, const std::string& job, std:
   // Clocks of two machines may differ; Slurm checks twice per minute, and waits half a minute
   // between the two signals.
   constexpr std::int64_t kEarly = 5, kLate = 150;
-  std::int64_t at = 0;
-  const auto [rest, error] = std::from_chars(end.data(), end.data() + end.size(), at);
-  if (error != std::errc() || rest != end.data() + end.size() || at <= 0) return "";
-  if (now < at - kEarly || now > at + kLate) return "";
+  const std::int64_t at = as_number<std::int64_t>(end).value_or(0);
+  if (at <= 0 || now < at - kEarly || now > at + kLate) return "";
   return "the time limit of Slurm job " + (job.empty() ? "?" : job) + " is reached";
 }
 

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <initializer_list>
 
+#include "common/text/words.h"
 #include "common/worker_death.h"
 
 namespace ddprun::agent {
@@ -53,8 +54,6 @@ std::string_view message_in(std::string_view words, bool python) {
   }
   return last;
 }
-
-std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
 
 bool begins_with_any(std::string_view line, std::initializer_list<std::string_view> beginnings) {
   return std::any_of(beginnings.begin(), beginnings.end(),

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <set>
 
 #include "common/assert.h"
@@ -14,8 +13,6 @@
 
 namespace ddprun::agent::memory {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr mode_t kOwnerOnly = 0700;
 constexpr std::int64_t kNanoseconds = 1'000'000'000;
@@ -60,7 +57,7 @@ class SnapshotTaker {
     if (::mkdir(made.c_str(), kOwnerOnly) != 0 && errno != EEXIST) {
       return errno_failure("making " + made);
     }
-    for (const std::string& name : names_in(folder_ + "/" + prefix)) {
+    for (const std::string& name : names_in(folder_ + "/" + prefix).names) {
       const std::string path = prefix.empty() ? name : prefix + "/" + name;
       struct stat status;
       if (!counts(name) || !is_safe_path(path)) continue;
@@ -131,19 +128,9 @@ Result<Snapshot> take_snapshot(const std::string& folder, const std::string& int
   return SnapshotTaker(folder, into).take();
 }
 
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (fs::directory_iterator at(folder, ignored); at != end(at); at.increment(ignored)) {
-    names.push_back(at->path().filename());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 std::vector<std::string> folders_of(const std::string& folder) {
   std::vector<std::string> all{folder};
-  for (const std::string& name : names_in(folder)) {
+  for (const std::string& name : names_in(folder).names) {
     const std::string path = folder + "/" + name;
     struct stat status;
     if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) continue;
@@ -151,11 +138,6 @@ std::vector<std::string> folders_of(const std::string& folder) {
     all.insert(all.end(), below.begin(), below.end());
   }
   return all;
-}
-
-void remove_tree(const std::string& folder) {
-  std::error_code ignored;
-  fs::remove_all(folder, ignored);
 }
 
 std::string Staging::part_of(const Entry& entry) const {
@@ -206,7 +188,7 @@ Result<std::vector<Want>> Staging::begin(std::vector<Entry> entries) {
     wants_.push_back({i, begun ? static_cast<std::uint64_t>(status.st_size) : 0});
     parts.insert(part.substr(workshop_.size() + 1));
   }
-  for (const std::string& name : names_in(workshop_)) {
+  for (const std::string& name : names_in(workshop_).names) {
     if (name.starts_with("part-") && !parts.contains(name)) {
       ::unlink((workshop_ + "/" + name).c_str());
     }

@@ -10,6 +10,7 @@
 #include "agent/memory/memory_wire.h"
 #include "common/error.h"
 #include "common/system/descriptors.h"
+#include "common/system/folder.h"
 
 namespace ddprun::agent::memory {
 
@@ -27,13 +28,8 @@ struct Snapshot {
 // files are left out.
 Result<Snapshot> take_snapshot(const std::string& folder, const std::string& into);
 
-// Without "." and "..", in order; none if there is no such folder.
-std::vector<std::string> names_in(const std::string& folder);
-
 // `folder` and all folders below it.
 std::vector<std::string> folders_of(const std::string& folder);
-
-void remove_tree(const std::string& folder);
 
 // One snapshot's files on their way into `target`. `workshop` is a folder beside it for what is not
 // whole yet; a file that was not received completely is continued by the next Staging of the same

@@ -25,7 +25,7 @@
 #include "agent/memory/memory_source.h"
 #include "agent/memory/memory_wire.h"
 #include "common/exit_status.h"
-#include "common/system/folder_size.h"
+#include "common/system/folder.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
 #include "common/text/figures.h"
@@ -81,7 +81,7 @@ class MemoryServer {
 
   int run() {
     for (const std::string& left : leftovers()) remove_tree(left);
-    for (const std::string& name : names_in(options_.base + "/copies")) {
+    for (const std::string& name : names_in(options_.base + "/copies").names) {
       committed_[name] = Clock::now();
     }
     if (options_.listening_fd >= 0) {
@@ -536,7 +536,7 @@ class MemoryServer {
 
   // All copies together take twice what one may. The one that has not changed for longest goes.
   void make_room(const std::string& name, std::uint64_t bytes) {
-    for (const std::string& other : names_in(options_.base + "/staging")) {
+    for (const std::string& other : names_in(options_.base + "/staging").names) {
       const bool is_open = std::any_of(peers_.begin(), peers_.end(), [&](const auto& peer) {
         return peer->staging && peer->name == other;
       });

@@ -1,9 +1,10 @@
 #include "agent/placement/gpu_list.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
+
+#include "common/text/number.h"
 
 namespace ddprun::agent {
 namespace {
@@ -15,10 +16,8 @@ std::string_view trim(std::string_view text) {
 }
 
 std::optional<int> parse_number(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const auto number = as_number<int>(text);
+  return number >= 0 ? number : std::nullopt;
 }
 
 }  // namespace

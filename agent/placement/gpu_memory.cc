@@ -18,6 +18,7 @@
 #include "agent/placement/gpu_list.h"
 #include "agent/placement/gpus.h"
 #include "agent/process/proc_file.h"
+#include "common/text/number.h"
 
 namespace ddprun::agent {
 namespace {
@@ -120,10 +121,7 @@ int gpu_at(int ordinal, std::string_view visible) {
   const std::vector<std::string> list = split_gpu_list(visible);
   const auto index = static_cast<std::size_t>(ordinal);
   if (index >= list.size()) return -1;
-  int gpu = -1;
-  const std::string& entry = list[index];
-  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), gpu);
-  return error == std::errc() && end == entry.data() + entry.size() ? gpu : -1;
+  return as_number<int>(list[index]).value_or(-1);
 }
 
 std::string holders_text(const std::vector<GpuMemory>& gpus, const GpuQuestion& question) {

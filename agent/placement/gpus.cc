@@ -9,6 +9,7 @@
 
 #include "agent/placement/gpu_list.h"
 #include "agent/process/proc_file.h"
+#include "common/system/folder.h"
 #include "common/system/variable.h"
 
 namespace ddprun::agent {
@@ -96,17 +97,6 @@ std::vector<Gpu> gpus_of_nvml() {
   return found;
 }
 
-std::vector<std::string> entries(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 bool is_gpu_device(const std::string& name) {
   return name.size() > 6 && name.starts_with("nvidia") &&
          std::all_of(name.begin() + 6, name.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -114,12 +104,12 @@ bool is_gpu_device(const std::string& name) {
 
 std::vector<Gpu> gpus_of_files(const fs::path& root) {
   std::vector<Gpu> found;
-  for (std::string& bus_id : entries(root / "proc/driver/nvidia/gpus")) {
+  for (std::string& bus_id : names_in(root / "proc/driver/nvidia/gpus").names) {
     found.push_back({.bus_id = short_bus_id(std::move(bus_id))});
   }
   // In a container only the devices given to it exist, while /proc shows those of the host.
   std::size_t devices = 0;
-  for (const std::string& name : entries(root / "dev")) devices += is_gpu_device(name);
+  for (const std::string& name : names_in(root / "dev").names) devices += is_gpu_device(name);
   if (found.empty() || (devices > 0 && devices < found.size())) found.assign(devices, Gpu{});
   return found;
 }

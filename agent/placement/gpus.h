@@ -11,8 +11,7 @@
 namespace ddprun::agent {
 
 // What is used of NVML, which is loaded at run time: the header is not needed for that, for its
-// results are enums and its devices opaque pointers. Used by gpus.cc, and by gpu_probe.cc of the
-// launcher.
+// results are enums and its devices opaque pointers. Used by gpus.cc and by the doctor.
 class Nvml {
  public:
   // nvmlMemory_t, and nvmlProcessInfo_t of versions 2 and 3, of gpus.h.

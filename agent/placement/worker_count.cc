@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include "agent/placement/gpu_list.h"
 #include "agent/placement/gpus.h"
 #include "agent/process/cgroup.h"
+#include "common/text/number.h"
 
 namespace ddprun::agent {
 namespace {
@@ -89,16 +89,12 @@ Result<int> workers_per_node(std::string_view request, const PlacementFacts& fac
     if (gpus > 0) return gpus;
     return bad_request(request, why_no_gpu(facts));
   }
-  int number = 0;
-  const char* const last = request.data() + request.size();
-  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): from_chars takes both ends.
-  const auto [end, error] = std::from_chars(request.data(), last, number);
-  if (error != std::errc() || end != last)
-    return bad_request(request, "give a number, auto, gpu or cpu");
-  if (number < 1 || number > kWorkersPerNodeMax) {
+  const auto number = as_number<int>(request);
+  if (!number) return bad_request(request, "give a number, auto, gpu or cpu");
+  if (*number < 1 || *number > kWorkersPerNodeMax) {
     return bad_request(request, "give 1 to " + std::to_string(kWorkersPerNodeMax) + " workers");
   }
-  return number;
+  return *number;
 }
 
 PlacementFacts read_placement_facts(const std::string& root) {

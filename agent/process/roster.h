@@ -1,7 +1,7 @@
 #pragma once
 // Which workers a job has, in memory that the launcher, its agents and its keeper share, so that it
 // outlives any of them. A worker is in it before it is another program: it notes itself, while it
-// still runs in the agent's memory (birth.cc). Agents write, the keeper reads (keeper.h).
+// still runs in the agent's memory (child_start.cc). Agents write, the keeper reads (keeper.h).
 
 #include <atomic>
 #include <chrono>

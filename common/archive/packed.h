@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/archive/archive.h"
+#include "common/text/number.h"
 
 namespace ddprun::archive {
 
@@ -26,11 +27,7 @@ struct Decimal {
       if (field != "0" && field != "1") return std::nullopt;
       return field == "1";
     } else {
-      T value{};
-      if (!field) return std::nullopt;
-      const char* const last = field->data() + field->size();
-      const auto [end, error] = std::from_chars(field->data(), last, value);
-      return error == std::errc() && end == last ? std::optional(value) : std::nullopt;
+      return field ? as_number<T>(*field) : std::nullopt;
     }
   }
   static std::optional<std::size_t> take_size(std::string_view& rest) {

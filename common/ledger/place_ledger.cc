@@ -11,10 +11,6 @@ namespace {
 
 using Time = TimeParts::Time;
 
-Time between(TimePoint from, TimePoint until) {
-  return std::chrono::duration_cast<Time>(std::max(until, from) - from);
-}
-
 // A page may hold anything: no part of `whole` is negative, and none is more than is left of it.
 Time take(Time wanted, Time& left) {
   const Time taken = std::clamp(wanted, Time{0}, left);

@@ -170,12 +170,16 @@ constexpr Row kRows[] = {
     {"gone", "not in the run"},   {"unknown", "unknown"},   {"end", "end"}};
 static_assert(std::size(kRows) == kTimeParts);
 
+}  // namespace
+
 double ratio(TimeParts::Time part, TimeParts::Time whole) {
   return whole.count() > 0 ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
                            : 0;
 }
 
-}  // namespace
+TimeParts::Time between(TimePoint from, TimePoint until) {
+  return std::chrono::duration_cast<TimeParts::Time>(std::max(until, from) - from);
+}
 
 const char* name_of(TimePart part) { return kRows[static_cast<std::size_t>(part)].name; }
 const char* label_of(TimePart part) { return kRows[static_cast<std::size_t>(part)].label; }

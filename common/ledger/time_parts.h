@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/ledger/process_starts.h"
+#include "common/time.h"
 
 namespace ddprun {
 
@@ -83,6 +84,11 @@ std::string to_text(const TimeParts& parts);
 // are added to kUnknown.
 std::optional<TimeParts> parse_time_parts(std::string_view text);
 constexpr TimeParts::Time kTimeMax = std::chrono::hours(24 * 3650);
+
+// 0 of nothing.
+double ratio(TimeParts::Time part, TimeParts::Time whole);
+// 0 if `until` is earlier.
+TimeParts::Time between(TimePoint from, TimePoint until);
 
 // A sum over the places of a run.
 struct LedgerTotals {

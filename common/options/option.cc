@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 
 #include "common/text/display.h"
+#include "common/text/number.h"
 
 namespace ddprun {
 
@@ -17,11 +17,8 @@ std::string quoted_value(std::string_view text) {
 }
 
 Result<int> parse_integer(std::string_view text, int min, int max) {
-  int value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const bool is_number = !text.empty() && error == std::errc{} && stop == end;
-  if (is_number && value >= min && value <= max) return value;
+  const auto value = as_number<int>(text);
+  if (value && *value >= min && *value <= max) return *value;
   return usage("give a whole number from " + std::to_string(min) + " to " + std::to_string(max));
 }
 

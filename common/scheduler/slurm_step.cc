@@ -1,10 +1,11 @@
 #include "common/scheduler/slurm_step.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <iterator>
 #include <optional>
+
+#include "common/text/number.h"
 
 namespace ddprun::scheduler {
 namespace {
@@ -18,14 +19,6 @@ constexpr std::uint64_t kPortStride = 577;
 
 constexpr std::uint64_t kSpecialStepFirst = 4'294'967'290;
 
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // "2(x3)": `tasks` on each of `nodes`.
 struct Part {
   int tasks = 0;
@@ -34,11 +27,11 @@ struct Part {
 
 std::optional<Part> part_of(std::string_view text) {
   const std::size_t bracket = text.find("(x");
-  const auto tasks = number_of<int>(text.substr(0, bracket));
+  const auto tasks = as_number<int>(text.substr(0, bracket));
   if (!tasks || *tasks < 1) return std::nullopt;
   if (bracket == std::string_view::npos) return Part{*tasks};
   if (!text.ends_with(')')) return std::nullopt;
-  const auto nodes = number_of<int>(text.substr(bracket + 2, text.size() - bracket - 3));
+  const auto nodes = as_number<int>(text.substr(bracket + 2, text.size() - bracket - 3));
   if (!nodes || *nodes < 1) return std::nullopt;
   return Part{*tasks, *nodes};
 }
@@ -54,7 +47,7 @@ std::optional<Part> take_part(std::string_view& text) {
 
 bool is_task_step(std::string_view step_id) {
   if (step_id.empty()) return false;
-  const auto number = number_of<std::uint64_t>(step_id);
+  const auto number = as_number<std::uint64_t>(step_id);
   return !number || *number < kSpecialStepFirst;
 }
 
@@ -106,11 +99,7 @@ bool is_host_letter(char letter) {
 
 // Digits only: no sign, no space, and short enough not to overflow.
 std::optional<std::uint32_t> number_of(std::string_view digits) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || digits.size() > 9 || error != std::errc{}) return std::nullopt;
-  if (end != digits.data() + digits.size()) return std::nullopt;
-  return value;
+  return digits.size() > 9 ? std::nullopt : as_number<std::uint32_t>(digits);
 }
 
 std::string padded(std::uint32_t value, std::size_t width) {

@@ -1,15 +1,20 @@
 #pragma once
 // What this process is: its program, and whose clock it has.
 
-#include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace ddprun {
 
 // The path of the program that this process runs. Throws std::filesystem::filesystem_error if /proc
 // is not mounted.
-inline std::filesystem::path own_program() {
-  return std::filesystem::read_symlink("/proc/self/exe");
+std::string own_program();
+
+// Each start of this machine has another one.
+inline std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
 }
 
 // Of which clock a process's times are (std::chrono::steady_clock): each boot has its own, and a

@@ -12,12 +12,14 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "common/system/folder.h"
+#include "common/text/number.h"
 
 namespace ddprun {
 namespace {
@@ -141,12 +143,6 @@ std::string_view next_word(std::string_view& text) {
   return word;
 }
 
-template <class Number>
-bool read_number(std::string_view text, int base, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 }  // namespace
 
 std::optional<SocketFacts> facts_of_line(std::string_view line, std::string_view local,
@@ -155,12 +151,11 @@ std::optional<SocketFacts> facts_of_line(std::string_view line, std::string_view
   std::array<std::string_view, kColumns> column;
   for (std::string_view& word : column) word = next_word(line);
   if (column[1] != local || column[2] != remote) return std::nullopt;
-  SocketFacts facts;
-  if (!read_number(column[3], 16, facts.state) || !read_number(column[7], 10, facts.user) ||
-      !read_number(column[9], 10, facts.inode)) {
-    return std::nullopt;
-  }
-  return facts;
+  const auto state = as_number<int>(column[3], 16);
+  const auto user = as_number<uid_t>(column[7]);
+  const auto inode = as_number<std::uint64_t>(column[9]);
+  if (!state || !user || !inode) return std::nullopt;
+  return SocketFacts{.state = *state, .user = *user, .inode = *inode};
 }
 
 PeerUser peer_user_of(const SocketFacts& facts, uid_t self) {
@@ -198,8 +193,6 @@ PeerUser PeerUsers::look_up(int connection) {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr char kListening[] = "0A";
 
 // Inodes of the sockets on a local port as one of /proc/net/tcp{,6} lists them: a line is
@@ -223,30 +216,26 @@ void find_inodes(const char* file, std::uint16_t port, std::set<std::string>& li
   }
 }
 
-bool holds(const fs::path& process, const std::set<std::string>& sockets) {
-  std::error_code ignored;
-  for (fs::directory_iterator fd(process / "fd", ignored), end; !ignored && fd != end;
-       fd.increment(ignored)) {
-    std::error_code vanished;
-    if (sockets.contains(fs::read_symlink(fd->path(), vanished).string())) return true;
+bool holds(const std::string& process, const std::set<std::string>& sockets) {
+  for (const std::string& fd : names_in(process + "/fd").names) {
+    std::array<char, 64> target{};
+    const std::string link = process + "/fd/" + fd;
+    const ssize_t size = ::readlink(link.c_str(), target.data(), target.size());
+    if (size <= 0) continue;
+    if (sockets.contains({target.data(), static_cast<std::size_t>(size)})) return true;
   }
   return false;
 }
 
-std::string describe(const fs::path& process) {
-  std::string name;
-  std::getline(std::ifstream(process / "comm"), name);
-  return name + " (pid " + process.filename().string() + ")";
-}
-
 std::string find_holder(const std::set<std::string>& sockets) {
   if (sockets.empty()) return {};
-  std::error_code ignored;
-  for (fs::directory_iterator entry("/proc", ignored), end; !ignored && entry != end;
-       entry.increment(ignored)) {
-    const std::string name = entry->path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (holds(entry->path(), sockets)) return describe(entry->path());
+  for (const std::string& pid : names_in("/proc").names) {
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string process = "/proc/" + pid;
+    if (!holds(process, sockets)) continue;
+    std::string name;
+    std::getline(std::ifstream(process + "/comm"), name);
+    return name + " (pid " + pid + ")";
   }
   return {};
 }

@@ -1,6 +1,5 @@
 #include "common/system/record_folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,10 +9,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
-#include <memory>
 
 #include "common/assert.h"
 #include "common/system/descriptors.h"
+#include "common/system/folder.h"
 #include "common/system/random_id.h"
 #include "common/system/user_file.h"
 
@@ -23,31 +22,10 @@ namespace {
 constexpr std::string_view kUnfinished = ".new-";  // Then it has not got its name yet.
 constexpr std::time_t kForgottenAfter = 3600;      // Seconds; no write takes so long.
 
-// The folder and its parents.
-Result<void> make_folder(const std::string& path) {
-  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
-    const bool whole = end == std::string::npos;
-    const int made = ::mkdir(path.substr(0, end).c_str(), S_IRWXU);
-    if (made != 0 && errno != EEXIST && whole) return errno_failure("making the folder " + path);
-    if (whole) return {};
-  }
-}
-
 // Its names. Some file systems cannot: then they are as safe as they get.
 void sync_folder(const std::string& path) {
   const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder) (void)::fsync(folder.get());
-}
-
-std::vector<std::string> entries_of(const std::string& path) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), &::closedir);
-  while (folder) {
-    const dirent* entry = ::readdir(folder.get());
-    if (!entry) break;
-    names.emplace_back(entry->d_name);
-  }
-  return names;
 }
 
 }  // namespace
@@ -76,7 +54,8 @@ Result<void> RecordFolder::put(const std::string& name, std::string_view text,
   const std::string path = path_ + "/" + name;
   Result<void> written = write_aside(path, text, aside);
   if (!written && written.error().code == std::errc::no_such_file_or_directory) {
-    if (const auto made = make_folder(path_); !made) return made.error();  // The first record.
+    if (const auto made = make_private_folders(path_); !made)
+      return made.error();  // The first record.
     written = write_aside(path, text, aside);
   }
   if (!written) return written;
@@ -85,9 +64,8 @@ Result<void> RecordFolder::put(const std::string& name, std::string_view text,
 }
 
 std::vector<std::string> RecordFolder::names() const {
-  std::vector<std::string> names = entries_of(path_);
+  std::vector<std::string> names = names_in(path_).names;
   std::erase_if(names, [](const std::string& name) { return name.starts_with('.'); });
-  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -105,7 +83,7 @@ void RecordFolder::make_room(const std::string& newest) const {
     std::string name;
   };
   std::vector<Old> all;
-  for (const std::string& name : entries_of(path_)) {
+  for (const std::string& name : names_in(path_).names) {
     struct stat status {};
     if (::lstat((path_ + "/" + name).c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
     const bool abandoned = status.st_mtim.tv_sec + kForgottenAfter < std::time(nullptr);

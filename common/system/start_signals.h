@@ -78,7 +78,7 @@ inline void answer(int signal, void (*by)(int)) {
 // A program inherits what its parent ignores and blocks. With SIGCHLD ignored the kernel reaps our
 // children itself, and how they ended is lost; what is blocked would never reach a handler. SIGXFSZ
 // is ignored instead: a file that may not grow is a failure like a full disk, and no reason to die.
-// SIGINT, SIGQUIT and SIGTERM end us even if they were ignored, see guardian_signals.h. Everything
+// SIGINT, SIGQUIT and SIGTERM end us even if they were ignored, see guarded_process.h. Everything
 // else that is ignored stays so. With `options_follow`, SIGUSR1 and SIGUSR2 wait for
 // start_signals_as().
 inline void start_signals(bool options_follow = false) {

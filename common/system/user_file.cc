@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include "common/system/descriptors.h"
 #include "common/system/poll.h"
 #include "common/system/random_id.h"
+#include "common/text/number.h"
 
 namespace ddprun {
 namespace {
@@ -66,10 +66,7 @@ int own_descriptor(const std::string& path) {
   const std::string folder = real(folder_of(path));
   if (folder.empty()) return -1;
   if (folder != real("/proc/self/fd") && folder != real("/proc/thread-self/fd")) return -1;
-  const std::string name = path.substr(path.rfind('/') + 1);
-  int fd = -1;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), fd);
-  return error == std::errc() && end == name.data() + name.size() ? fd : -1;
+  return as_number<int>(path.substr(path.rfind('/') + 1)).value_or(-1);
 }
 
 Result<Target> descriptor_at(const std::string& path) {

@@ -3,21 +3,24 @@
 // Pure.
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace ddprun {
 
-// How near a mistyped word comes to a known one. Pure.
-
-// How many letters must be inserted, dropped, changed or swapped with their neighbour to make `b`
-// of `a`.
+// How near a mistyped word comes to a known one: how many letters must be inserted, dropped,
+// changed or swapped with their neighbour to make `b` of `a`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // `text` as one word of a POSIX shell.
 std::string shell_quote(std::string_view text);
+// The words of a command so, with blanks between them.
+std::string shell_line(std::span<const std::string> words);
 
-// What follows from a host's name or address alone. Pure.
+std::string_view first_line(std::string_view text);  // Without its end.
+
+// What follows from a host's name or address alone.
 
 // "localhost", 127.0.0.0/8 written in digits and dots, or ::1. Does not resolve names.
 bool is_loopback(std::string_view host);

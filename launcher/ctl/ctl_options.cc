@@ -1,12 +1,12 @@
 #include "launcher/ctl/ctl_options.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "common/options/command_line.h"
 #include "common/options/completion.h"
 #include "common/release.h"
 #include "common/text/display.h"
+#include "common/text/number.h"
 #include "launcher/options/option_values.h"
 #include "launcher/watch/debug.h"
 
@@ -26,26 +26,18 @@ struct CtlDraft : CtlOptions {
 
 using enum CtlOptions::Verb;
 
-std::optional<double> decimal_of(std::string_view text) {
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
-  return number;
-}
-
 Failure no_number() { return usage("give a number; see ddprunctl --help"); }
 
 // The number of a rank, or of nodes.
 Result<int> parse_count(std::string_view text) {
   const auto count = parse_integer(text, 0, kNodesMax * kLocalWorkersMax - 1);
   if (count) return count;
-  return decimal_of(text) ? usage("give a number from 0") : no_number();
+  return as_number<double>(text) ? usage("give a number from 0") : no_number();
 }
 
 Result<Milliseconds> parse_limit(std::string_view text) {
   constexpr double kSecondsMax = 3600;
-  const auto seconds = decimal_of(text);
+  const auto seconds = as_number<double>(text);
   if (!seconds) return no_number();
   if (!(*seconds > 0 && *seconds <= kSecondsMax)) return usage("give seconds above 0, up to 3600");
   return Milliseconds(static_cast<std::int64_t>(*seconds * 1000) + 1);
@@ -53,7 +45,7 @@ Result<Milliseconds> parse_limit(std::string_view text) {
 
 Result<Milliseconds> parse_interval(std::string_view text) {
   constexpr double kLeast = 0.1, kMost = 3600;
-  const auto seconds = decimal_of(text);
+  const auto seconds = as_number<double>(text);
   if (!seconds) return no_number();
   if (!(*seconds >= kLeast && *seconds <= kMost)) return usage("give seconds from 0.1 to 3600");
   return Milliseconds(static_cast<std::int64_t>(*seconds * 1000));
@@ -70,14 +62,14 @@ Result<double> parse_time(std::string_view text) {
                          : unit == 'h' ? 3'600
                          : unit == 'd' ? 86'400
                                        : 0;
-  const auto number = decimal_of(text.substr(0, text.size() - 1));
+  const auto number = as_number<double>(text.substr(0, text.size() - 1));
   if (seconds == 0 || !number) return wrong();
   const double time = *number * seconds;
   return time > 0 && time <= kSecondsMax ? Result<double>(time) : wrong();
 }
 
 Result<double> parse_share(std::string_view text) {
-  const auto percent = decimal_of(text);
+  const auto percent = as_number<double>(text);
   if (percent && *percent >= 0 && *percent <= 100) return *percent / 100;
   return usage("give a percentage from 0 to 100");
 }
@@ -115,7 +107,7 @@ Result<int> parse_spares(std::string_view text) {
 // Minutes; nothing: the best.
 Result<std::optional<double>> parse_checkpoint(std::string_view text) {
   if (text == "auto") return std::optional<double>();
-  const auto minutes = decimal_of(text);
+  const auto minutes = as_number<double>(text);
   constexpr double kMost = 100'000;
   if (minutes && *minutes >= 0.001 && *minutes <= kMost) return std::optional(*minutes * 60);
   return usage("give auto, or minutes such as 10 or 0.5, or several with commas");

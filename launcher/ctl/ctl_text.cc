@@ -7,6 +7,7 @@
 
 #include "common/text/display.h"
 #include "common/text/figures.h"
+#include "common/text/words.h"
 #include "launcher/watch/top_screen.h"
 
 namespace ddprun::launcher {
@@ -15,8 +16,6 @@ namespace {
 using rendezvous::DaemonStatus;
 using rendezvous::NodeStatus;
 using rendezvous::RunStatus;
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 std::string seconds(Milliseconds time) {
   const auto tenths = time.count() / 100;

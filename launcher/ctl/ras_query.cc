@@ -8,12 +8,12 @@
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <optional>
-#include <system_error>
 #include <tuple>
 
+#include "common/system/folder.h"
+#include "common/text/number.h"
 #include "launcher/watch/stacks.h"
 
 namespace ddprun::launcher {
@@ -148,23 +148,13 @@ Result<RasAnswer> query_ras(const Endpoint& endpoint, Milliseconds limit) {
                                         std::to_string(limit.count()) + " ms"};
 }
 
-namespace {
-
-bool is_number(const std::string& name) {
-  return !name.empty() &&
-         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-}  // namespace
-
 std::vector<RasJob> ras_jobs(const std::string& run_id, const std::string& proc) {
   std::vector<RasJob> jobs;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(proc, error), end; !error && at != end;
-       at.increment(error)) {
-    if (!is_number(at->path().filename())) continue;
-    RasJob job{started_with(at->path(), "TORCHELASTIC_RUN_ID"),
-               started_with(at->path(), "NCCL_RAS_ADDR")};
+  for (const std::string& name : names_in(proc).names) {
+    if (!as_number<int>(name)) continue;  // No process.
+    const std::string process = proc + "/" + name;
+    RasJob job{started_with(process, "TORCHELASTIC_RUN_ID"),
+               started_with(process, "NCCL_RAS_ADDR")};
     const bool wanted = run_id.empty() || job.run_id == run_id;
     if (job.run_id.empty() || job.address.empty() || !wanted) continue;
     if (std::find(jobs.begin(), jobs.end(), job) == jobs.end()) jobs.push_back(std::move(job));

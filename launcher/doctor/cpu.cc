@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <sstream>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "agent/placement/worker_count.h"
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
+#include "common/system/folder.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/subject.h"
 
@@ -41,7 +41,6 @@ constexpr Text kBits{"bits"};              // Hash of computed results.
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr std::int64_t kKib = 1024;
@@ -96,11 +95,10 @@ std::string line_of(const std::string& path) {
 }
 
 void find_memory_errors(Facts& facts) {
+  const std::string controllers = "/sys/devices/system/edac/mc";
   std::int64_t errors = 0;
-  std::error_code error;
-  for (fs::directory_iterator entry("/sys/devices/system/edac/mc", error), end;
-       !error && entry != end; entry.increment(error)) {
-    errors += agent::number_in(entry->path().string() + "/ue_count").value_or(0);
+  for (const std::string& name : names_in(controllers).names) {
+    errors += agent::number_in(controllers + "/" + name + "/ue_count").value_or(0);
   }
   facts.set(fact::kMemoryErrors, errors);
 }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <vector>
 
 #include "agent/placement/gpus.h"
 #include "agent/process/proc_file.h"
+#include "common/system/folder.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/subject.h"
 
@@ -41,7 +41,6 @@ constexpr Whole kGpuHolder{"holder"};   // The first pid of them.
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using agent::Nvml;
 
@@ -141,10 +140,7 @@ void read_nvml(Facts& facts) {
 
 std::int64_t devices() {
   std::int64_t count = 0;
-  std::error_code error;
-  for (fs::directory_iterator entry("/dev", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const std::string& name : names_in("/dev").names) {
     const bool numbered = name.starts_with("nvidia") && name.size() > 6 &&
                           name.find_first_not_of("0123456789", 6) == std::string::npos;
     count += numbered ? 1 : 0;

@@ -8,12 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
-#include <filesystem>
 
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
+#include "common/system/folder.h"
+#include "common/text/number.h"
 #include "launcher/doctor/subject.h"
 
 namespace ddprun::doctor {
@@ -28,7 +28,6 @@ constexpr Text kLeftCure{"cure"};
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr int kAncestorsMax = 256;                 // Of a process.
@@ -89,40 +88,33 @@ void find_processes(Facts& facts) {
 std::optional<int> pid_in(std::string_view name, std::string_view before) {
   if (!name.starts_with(before)) return std::nullopt;
   name.remove_prefix(before.size());
-  int pid = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  const bool whole = error == std::errc() && end == name.data() + name.size() && pid > 0;
-  return whole ? std::optional(pid) : std::nullopt;
+  const auto pid = as_number<int>(name);
+  return pid > 0 ? pid : std::nullopt;
 }
 
 void find_cgroups(Facts& facts) {
   const std::string own = agent::own_cgroup_folder();
-  std::error_code error;
   if (own.empty()) return;
-  for (fs::directory_iterator entry(own, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const std::string& name : names_in(own).names) {
     const auto pid = pid_in(name, "ddprun-");
     if (pid && !is_alive(*pid)) {
       // Only folders can be removed there, and the innermost must go first.
       add_leftover(facts, "cgroup " + name,
-                   "find " + entry->path().string() + " -depth -type d -exec rmdir {} +");
+                   "find " + own + "/" + name + " -depth -type d -exec rmdir {} +");
     }
   }
 }
 
 // PyTorch names its segments after the process that made them: "torch_4711_...".
 void find_shared_memory(Facts& facts) {
-  std::error_code error;
-  for (fs::directory_iterator entry("/dev/shm", error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::string name = entry->path().filename().string();
+  for (const std::string& name : names_in("/dev/shm").names) {
+    const std::string path = "/dev/shm/" + name;
     struct stat status {};
-    if (::stat(entry->path().c_str(), &status) != 0 || status.st_uid != ::geteuid()) continue;
+    if (::stat(path.c_str(), &status) != 0 || status.st_uid != ::geteuid()) continue;
     if (!name.starts_with("torch_")) continue;
     const auto pid = pid_in(name.substr(0, name.find('_', 6)), "torch_");
     if (pid && !is_alive(*pid)) {
-      add_leftover(facts, "shared memory " + name, "rm " + entry->path().string());
+      add_leftover(facts, "shared memory " + name, "rm " + path);
     }
   }
 }

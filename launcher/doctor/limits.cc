@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
+#include "common/system/folder.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/subject.h"
 
@@ -32,7 +32,6 @@ constexpr Whole kInfiniBand{"infiniband_devices"};
 
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 std::int64_t limit(rlim_t value) {
@@ -73,16 +72,6 @@ void tasks_by_user(Tasks& tasks) {
   tasks.no_more_than(limit(processes.rlim_cur) - tasks_of_user(), "ulimit -u");
 }
 
-std::int64_t entries(const fs::path& folder) {
-  std::error_code error;
-  std::int64_t count = 0;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    ++count;
-  }
-  return count;
-}
-
 void gather_limits(const ProbeRequest&, Facts& facts) {
   rlimit value{};
   if (::getrlimit(RLIMIT_NOFILE, &value) == 0) {
@@ -94,7 +83,8 @@ void gather_limits(const ProbeRequest&, Facts& facts) {
   std::string pattern = agent::read_proc_file("/proc/sys/kernel/core_pattern");
   while (pattern.ends_with('\n')) pattern.pop_back();
   facts.set(fact::kCorePattern, std::move(pattern));
-  facts.set(fact::kInfiniBand, entries("/sys/class/infiniband"));
+  const std::size_t adapters = names_in("/sys/class/infiniband").names.size();
+  facts.set(fact::kInfiniBand, static_cast<std::int64_t>(adapters));
 
   Tasks tasks;
   tasks_by_user(tasks);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "common/assert.h"
+#include "common/text/number.h"
 
 namespace ddprun::doctor {
 namespace {
@@ -207,9 +207,9 @@ std::vector<std::string> words_of(std::string_view text) {
 }
 
 bool read_port(const std::string& text, std::uint16_t& port) {
-  const char* last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, port);
-  return error == std::errc() && end == last && !text.empty();
+  const auto number = as_number<std::uint16_t>(text);
+  port = number.value_or(0);
+  return number.has_value();
 }
 
 bool read(Part part, const std::string& word, DoctorRequest& request) {

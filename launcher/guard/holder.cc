@@ -57,7 +57,7 @@ Result<int> start_holder(const UniqueFd& file) {
   if (::pipe2(ends, O_CLOEXEC) != 0) return errno_failure("making a pipe");
   const UniqueFd ready(ends[0]);
   UniqueFd other(ends[1]);
-  const std::string program = own_program().string();
+  const std::string program = own_program();
   const pid_t pid = ::fork();
   if (pid < 0) return errno_failure("starting a process that keeps the fork server");
   if (pid == 0) become_holder(program, file.get(), other.get());

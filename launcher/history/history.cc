@@ -1,6 +1,5 @@
 #include "launcher/history/history.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,12 +7,13 @@
 #include <array>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <memory>
 #include <string_view>
 
 #include "agent/process/proc_file.h"
+#include "common/system/folder.h"
 #include "common/system/log.h"
+#include "common/system/own_process.h"
 #include "common/system/random_id.h"
 #include "common/system/variable.h"
 
@@ -33,12 +33,6 @@ std::string own_host() {
   return name.empty() || name.front() == '.' ? "localhost" : name;
 }
 
-std::string boot_id() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot;
-}
-
 // The temporary folders of this user's runs (launcher/guard/scratch.h).
 std::vector<std::string> own_run_folders() {
   std::vector<std::string> folders;
@@ -46,11 +40,10 @@ std::vector<std::string> own_run_folders() {
   const std::string other = environment_variable("TMPDIR");
   if (!other.empty() && other != bases.front()) bases.push_back(other);
   for (const std::string& base : bases) {
-    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(base.c_str()), &::closedir);
-    while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-      const std::string path = base + "/" + entry->d_name;
+    for (const std::string& name : names_in(base).names) {
+      const std::string path = base + "/" + name;
       struct stat status {};
-      if (!std::string_view(entry->d_name).starts_with(kRunFolderPrefix)) continue;
+      if (!name.starts_with(kRunFolderPrefix)) continue;
       if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) continue;
       if (status.st_uid == ::geteuid() && (status.st_mode & 077) == 0) folders.push_back(path);
     }

@@ -66,7 +66,7 @@ struct OwnFile {
 
 // As `bin` of an installation that looks for them beside its programs.
 std::vector<OwnFile> own_files() {
-  const fs::path bin = own_program().parent_path();
+  const fs::path bin = fs::path(own_program()).parent_path();
   std::vector<OwnFile> files = {{"bin/ddprun", "/proc/self/exe"},
                                 {"bin/ddprun-rendezvous", bin / "ddprun-rendezvous"}};
   for (const std::string& folder : agent::current_command_context().own_folders) {

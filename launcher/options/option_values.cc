@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/text/display.h"
+#include "common/text/number.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -29,18 +30,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number value{};
-  const char* begin = text.data();
-  const char* end = begin + text.size();
-  const auto [stop, error] = std::from_chars(begin, end, value);
-  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
-  return value;
-}
-
 std::optional<int> local_rank_of(std::string_view text) {
-  const std::optional<int> rank = number_of<int>(text);
+  const std::optional<int> rank = as_number<int>(text);
   return rank && *rank >= 0 && *rank < kLocalWorkersMax ? rank : std::nullopt;
 }
 
@@ -88,8 +79,8 @@ Result<std::string> parse_run_id(std::string_view text) {
 
 Result<NodeRange> parse_nnodes(std::string_view text) {
   const std::vector<std::string_view> parts = split(text, ':');
-  const std::optional<int> min = number_of<int>(parts.front());
-  const std::optional<int> max = number_of<int>(parts.back());
+  const std::optional<int> min = as_number<int>(parts.front());
+  const std::optional<int> max = as_number<int>(parts.back());
   const bool fits = parts.size() <= 2 && min && max && 1 <= *min && *min <= *max;
   if (fits && *max <= kNodesMax) return NodeRange{*min, *max};
   return usage("give N or MIN:MAX with 1 <= MIN <= MAX <= " + std::to_string(kNodesMax));
@@ -100,13 +91,13 @@ Result<WorkerCount> parse_worker_count(std::string_view text) {
   if (text == "auto") return WorkerCount{kAuto, 0};
   if (text == "gpu") return WorkerCount{kGpu, 0};
   if (text == "cpu") return WorkerCount{kCpu, 0};
-  const std::optional<int> number = number_of<int>(text);
+  const std::optional<int> number = as_number<int>(text);
   if (number && *number >= 1 && *number <= kLocalWorkersMax) return WorkerCount{kNumber, *number};
   return usage("give auto, gpu, cpu or a number from 1 to " + std::to_string(kLocalWorkersMax));
 }
 
 Result<std::uint16_t> parse_port(std::string_view text) {
-  const std::optional<std::uint16_t> port = number_of<std::uint16_t>(text);
+  const std::optional<std::uint16_t> port = as_number<std::uint16_t>(text);
   if (port) return *port;
   return usage("give a port number from 0 to 65535");
 }
@@ -156,7 +147,7 @@ Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
 
 Result<Milliseconds> parse_seconds(std::string_view text) {
   constexpr double kSecondsMax = 1e7;  // 115 days; keeps sums of durations far from overflow.
-  const std::optional<double> seconds = number_of<double>(text);
+  const std::optional<double> seconds = as_number<double>(text);
   if (seconds && std::isfinite(*seconds) && *seconds >= 0 && *seconds <= kSecondsMax) {
     return Milliseconds(std::llround(*seconds * 1000));
   }
@@ -188,7 +179,7 @@ Result<std::string> parse_audit(std::string_view text) {
 }
 
 Result<std::uint64_t> parse_seed(std::string_view text) {
-  const std::optional<std::uint64_t> seed = number_of<std::uint64_t>(text);
+  const std::optional<std::uint64_t> seed = as_number<std::uint64_t>(text);
   if (seed) return *seed;
   return usage("give a number from 0 to 18446744073709551615");
 }
@@ -198,7 +189,7 @@ Result<StreamMap> parse_stream_map(std::string_view text) {
       "give 0 (none), 1 (stdout), 2 (stderr), 3 (both), or LOCAL_RANK:NUMBER pairs such as "
       "0:1,11:3");
   const auto streams_of = [](std::string_view digit) -> std::optional<std::uint8_t> {
-    const std::optional<int> value = number_of<int>(digit);
+    const std::optional<int> value = as_number<int>(digit);
     if (!value || *value < StreamMap::kNone || *value > StreamMap::kBoth) return std::nullopt;
     return static_cast<std::uint8_t>(*value);
   };
@@ -225,7 +216,7 @@ std::optional<std::uint64_t> size_of(std::string_view text) {
   const std::size_t unit = text.empty() ? kUnits.npos : kUnits.find(text.back());
   if (unit == kUnits.npos) return std::nullopt;
   text.remove_suffix(1);
-  const std::optional<int> number = number_of<int>(text);
+  const std::optional<int> number = as_number<int>(text);
   if (!number || *number < 1 || *number > 1'000'000) return std::nullopt;
   const std::uint64_t bytes = static_cast<std::uint64_t>(*number) << (10 * (unit + 1));
   return bytes < 4096 ? std::nullopt : std::optional(bytes);
@@ -242,7 +233,7 @@ Result<agent::LogRotation> parse_rotation(std::string_view text) {
   if (!size || *size > std::uint64_t{1000} << 30) return failure;
   rotation.bytes = *size;
   if (colon == text.size()) return rotation;
-  const std::optional<int> keep = number_of<int>(text.substr(colon + 1));
+  const std::optional<int> keep = as_number<int>(text.substr(colon + 1));
   if (!keep || *keep < 0 || *keep > 1000) return failure;
   rotation.keep = *keep;
   return rotation;
@@ -351,7 +342,7 @@ Result<std::string> parse_preload(std::string_view text) {
 Result<agent::StdinChoice> parse_stdin(std::string_view text) {
   if (text == "none") return agent::StdinChoice{};
   if (text == "all") return agent::StdinChoice{.all = true};
-  const std::optional<int> rank = number_of<int>(text);
+  const std::optional<int> rank = as_number<int>(text);
   if (rank && *rank >= 0 && *rank < kLocalWorkersMax)
     return agent::StdinChoice{.local_rank = *rank};
   return usage("give a local rank, all, or none");

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -45,7 +46,7 @@ Result<UniqueFd> memory_file(const std::string& text) {
   return fd;
 }
 
-std::string own_folder() { return own_program().parent_path(); }
+std::string own_folder() { return std::filesystem::path(own_program()).parent_path(); }
 
 std::string daemon_program() { return own_folder() + "/ddprun-rendezvous"; }
 

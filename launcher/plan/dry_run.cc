@@ -14,12 +14,6 @@ namespace {
 constexpr int kWorkersShown = 64;
 constexpr const char* kLater = "(given when the nodes have met)";
 
-std::string in_words(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + shell_quote(word);
-  return text;
-}
-
 std::string range_text(int first, int count) {
   const std::string start = std::to_string(first);
   return count == 1 ? start : start + "-" + std::to_string(first + count - 1);
@@ -200,7 +194,7 @@ std::string dry_run_text(const LaunchPlan& run, const agent::Environment& parent
           (run.local_world_size == 1 ? "rank 0" : "ranks 0 to ") +
           (run.local_world_size == 1 ? "" : std::to_string(run.local_world_size - 1));
   if (run.options.spares > 0) text += ", and " + number_of(run.options.spares, "spare");
-  text += "\n" + memory_line(run) + "command:     " + in_words(run.command) + "\n";
+  text += "\n" + memory_line(run) + "command:     " + shell_line(run.command) + "\n";
   for (int i = 0; i < plan.local_nodes; ++i) {
     const auto node = node_rank_of(plan, i);
     text += "environment of the workers of " +
@@ -225,8 +219,8 @@ std::string dry_run_of_hosts(const Options& options, const Environment& environm
             workers_text(host.workers ? std::to_string(*host.workers)
                                       : to_string(options.nproc_per_node)) +
             "\n  by:        " +
-            (commands[i].empty() ? "this machine, without ssh" : in_words(commands[i])) +
-            "\n  runs:      " + in_words(argv) + "\n";
+            (commands[i].empty() ? "this machine, without ssh" : shell_line(commands[i])) +
+            "\n  runs:      " + shell_line(argv) + "\n";
   }
   return text + carried_text(options, environment);
 }
@@ -236,8 +230,8 @@ std::string dry_run_of_discovery(const Options& options, const Environment& envi
   const HostEntry any{.name = "HOST", .user = {}, .workers = {}};
   std::string text = "rendezvous:  at " + endpoints_text(options, meeting) + "\n";
   text += "nodes:       " + to_string(*options.nnodes) + ", on hosts that " +
-          in_words(options.host_discovery) + " prints\n";
-  text += "each runs:   " + in_words(node_argv(options, meeting, any, std::nullopt)) + "\n";
+          shell_line(options.host_discovery) + " prints\n";
+  text += "each runs:   " + shell_line(node_argv(options, meeting, any, std::nullopt)) + "\n";
   return text + carried_text(options, environment);
 }
 

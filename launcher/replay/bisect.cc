@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@
 #include "common/bundle.h"
 #include "common/exit_status.h"
 #include "common/system/descriptors.h"
+#include "common/system/folder.h"
 #include "common/system/log.h"
 #include "common/text/figures.h"
 #include "common/text/words.h"
@@ -37,18 +39,15 @@ std::string joined(const std::set<std::string>& words) {
 
 // Those of one run in order of step, of each step one.
 Result<std::vector<ReadBundle>> bundles_of_run(const ReplayOptions& options) {
-  std::error_code error;
-  std::vector<std::string> paths;
-  for (auto at = std::filesystem::directory_iterator(options.bundle, error);
-       !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
-    if (at->path().extension() == ".bundle") paths.push_back(at->path().string());
+  const Listing listing = names_in(options.bundle);
+  if (listing.error != 0) {
+    return Failure{Errc::kNotFound, options.bundle + ": " + std::strerror(listing.error)};
   }
-  if (error) return Failure{Errc::kNotFound, options.bundle + ": " + error.message()};
-  std::sort(paths.begin(), paths.end());  // Regular bundles of a step before those of failures.
   std::vector<ReadBundle> found;
   std::set<std::string> runs;
-  for (const std::string& path : paths) {
-    auto read = read_bundle(path);
+  for (const std::string& name : listing.names) {  // Regular ones before those of failures.
+    if (!name.ends_with(".bundle")) continue;
+    auto read = read_bundle(options.bundle + "/" + name);
     if (!read) log::warning(read.error().context + "; it is left out");
     if (!read) continue;
     runs.insert(read->bundle.run_id);

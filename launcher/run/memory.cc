@@ -13,6 +13,7 @@
 #include "agent/memory/memory_files.h"
 #include "agent/memory/memory_server.h"
 #include "common/exit_status.h"
+#include "common/system/folder.h"
 #include "common/system/log.h"
 #include "launcher/run/launch.h"
 
@@ -82,7 +83,7 @@ void remove_leftovers(const std::string& folder) {
   const std::size_t slash = folder.rfind('/');
   const std::string base = folder.substr(0, slash);
   const std::string prefix = folder.substr(slash + 1, folder.rfind('-') - slash);
-  for (const std::string& name : agent::memory::names_in(base)) {
+  for (const std::string& name : names_in(base).names) {
     const std::string other = base + "/" + name;
     if (!name.starts_with(prefix) || other == folder) continue;
     const UniqueFd lock(::open((other + kLock).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <sstream>
 #include <utility>
 
 #include "common/exit_status.h"
+#include "common/system/folder.h"
 #include "common/system/log.h"
 #include "common/system/standard_output.h"
 #include "common/system/user_file.h"
@@ -108,10 +108,10 @@ std::size_t output_columns() {
 
 void print_report(const std::string& folder) {
   std::vector<RankTime> ranks;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() != ".json") continue;
-    if (auto rank = read_summary(contents_of(entry.path()))) ranks.push_back(std::move(*rank));
+  for (const std::string& name : names_in(folder).names) {
+    if (!name.ends_with(".json")) continue;
+    if (auto rank = read_summary(contents_of(folder + "/" + name)))
+      ranks.push_back(std::move(*rank));
   }
   const std::size_t width = output_columns();
   write_output("\n" + report_table(std::move(ranks), width) + ledger_of(folder, width));

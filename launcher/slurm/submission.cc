@@ -39,12 +39,6 @@ bool has_option(const SlurmOptions& options, std::string_view name) {
   });
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + shell_quote(word);
-  return text;
-}
-
 // The options are in the script as well, so that it can be saved and submitted by itself.
 std::string filled_in(SlurmScript script, const std::vector<std::string>& options,
                       const std::string& lines) {
@@ -53,14 +47,14 @@ std::string filled_in(SlurmScript script, const std::vector<std::string>& option
   DDPRUN_ASSERT(at != std::string::npos);
   const std::string filled = "\n# Filled in by ddprun slurm.\n";
   text.insert(at + kFillHere.size(), filled + lines);
-  if (!options.empty()) text.insert(at, filled + "#SBATCH " + joined(options) + "\n");
+  if (!options.empty()) text.insert(at, filled + "#SBATCH " + shell_line(options) + "\n");
   return text;
 }
 
 // `words` become the script's arguments; none: it has its own.
 std::string lines_of(const std::string& program, const std::vector<std::string>& words) {
   std::string lines = "DDPRUN=${DDPRUN:-" + shell_quote(program) + "}\n";
-  if (!words.empty()) lines += "set -- " + joined(words) + "\n";
+  if (!words.empty()) lines += "set -- " + shell_line(words) + "\n";
   return lines;
 }
 
@@ -265,7 +259,8 @@ std::string dry_run_text(const SlurmOptions& options, const std::string& program
   if (joins && more > 1) comment += "# " + std::to_string(more) + " times.\n";
   if (!joins && !options.daemon_on.empty()) {
     comment += "# Then, with the number of that job: ddprun slurm --join JOB --nodes " +
-               std::to_string(options.nodes->max) + " -- " + joined(words_of_run(options)) + "\n";
+               std::to_string(options.nodes->max) + " -- " + shell_line(words_of_run(options)) +
+               "\n";
   } else if (!joins && more > 0) {
     comment += "# Then, with the number of that job: ddprun slurm --join JOB --nodes " +
                std::to_string(more) + "\n";

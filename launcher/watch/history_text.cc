@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "common/text/display.h"
 #include "common/text/figures.h"
+#include "common/text/number.h"
 #include "common/text/words.h"
 
 namespace ddprun::launcher {
@@ -197,11 +197,9 @@ std::optional<std::size_t> find_run(const std::vector<PastRun>& runs, std::strin
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].record.run_id == word || runs[i].name == word) return i;
   }
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  const bool is_number = error == std::errc() && end == word.data() + word.size();
-  if (!is_number || number == 0 || number > runs.size()) return std::nullopt;
-  return number - 1;
+  const auto number = as_number<std::size_t>(word);
+  if (!number || *number == 0 || *number > runs.size()) return std::nullopt;
+  return *number - 1;
 }
 
 std::string history_text(const std::vector<PastRun>& runs, const LocalTime& time,

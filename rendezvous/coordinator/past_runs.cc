@@ -1,9 +1,9 @@
 #include "rendezvous/coordinator/past_runs.h"
 
-#include <charconv>
 #include <utility>
 
 #include "common/assert.h"
+#include "common/text/number.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -53,11 +53,9 @@ const PastRuns::Past* PastRuns::find(std::string_view word) const {
   for (const Past& past : runs_) {
     if (past.run_id == word) return &past;
   }
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  const bool is_number = error == std::errc() && end == word.data() + word.size();
-  if (!is_number || number == 0 || number > runs_.size()) return nullptr;
-  return &runs_[number - 1];
+  const auto number = as_number<std::size_t>(word);
+  if (!number || *number == 0 || *number > runs_.size()) return nullptr;
+  return &runs_[*number - 1];
 }
 
 }  // namespace ddprun::rendezvous

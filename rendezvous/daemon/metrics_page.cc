@@ -7,13 +7,13 @@
 #include <charconv>
 #include <cmath>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "common/assert.h"
+#include "common/system/folder.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -118,11 +118,8 @@ ProcessFacts read_process_facts() {
   std::uint64_t pages = 0, resident_pages = 0;
   std::ifstream("/proc/self/statm") >> pages >> resident_pages;
   facts.resident_bytes = resident_pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  std::error_code error;
-  const std::filesystem::directory_iterator open("/proc/self/fd", error);
-  // One of them is the directory that is being read.
-  const auto entries = error ? 1 : std::distance(begin(open), end(open));
-  facts.open_descriptors = static_cast<std::uint64_t>(entries - 1);
+  const std::size_t open = names_in("/proc/self/fd").names.size();
+  facts.open_descriptors = open > 0 ? open - 1 : 0;  // One is the folder that was being read.
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors_max = limit.rlim_cur;
   return facts;

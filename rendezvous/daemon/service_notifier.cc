@@ -4,7 +4,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include "common/system/descriptors.h"
 #include "common/system/log.h"
 #include "common/system/variable.h"
+#include "common/text/number.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -24,20 +24,13 @@ std::string taken(const char* name) {
   return text;
 }
 
-std::optional<std::int64_t> number(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || stop != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 ServiceNotifier ServiceNotifier::from_environment() {
   ServiceNotifier notifier;
   notifier.socket_ = taken("NOTIFY_SOCKET");
-  const auto microseconds = number(taken("WATCHDOG_USEC"));
-  const auto for_pid = number(taken("WATCHDOG_PID"));
+  const auto microseconds = as_number<std::int64_t>(taken("WATCHDOG_USEC"));
+  const auto for_pid = as_number<std::int64_t>(taken("WATCHDOG_PID"));
   if (microseconds && *microseconds > 0 && (!for_pid || *for_pid == ::getpid())) {
     notifier.watchdog_ =
         std::chrono::duration_cast<Milliseconds>(std::chrono::microseconds(*microseconds));

@@ -5,11 +5,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "common/assert.h"
+#include "common/text/number.h"
 #include "rendezvous/net/connect.h"
 
 namespace ddprun::rendezvous {
@@ -40,9 +40,9 @@ Result<EtcdEndpoint> parse_endpoint(std::string_view url) {
   if (close != url.npos) port = url.substr(close + (brackets ? 1 : 0));
   if (port.starts_with(':')) {
     port.remove_prefix(1);
-    const auto [stop, error] =
-        std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
-    if (error != std::errc{} || stop != port.data() + port.size()) return failure;
+    const auto number = as_number<decltype(endpoint.port)>(port);
+    if (!number) return failure;
+    endpoint.port = *number;
   } else if (!port.empty()) {
     return failure;
   }

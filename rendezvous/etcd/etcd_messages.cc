@@ -1,9 +1,10 @@
 #include "rendezvous/etcd/etcd_messages.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "common/text/number.h"
 
 namespace ddprun::rendezvous::etcd {
 namespace {
@@ -34,12 +35,7 @@ std::optional<std::int64_t> number(const json& object, const char* name) {
   if (it == object.end()) return 0;
   if (it->is_number_integer()) return it->get<std::int64_t>();
   if (!it->is_string()) return std::nullopt;
-  const auto& text = it->get_ref<const std::string&>();
-  std::int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc{} || stop != end) return std::nullopt;
-  return value;
+  return as_number<std::int64_t>(it->get_ref<const std::string&>());
 }
 
 std::optional<std::string> bytes(const json& object, const char* name) {

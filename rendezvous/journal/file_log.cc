@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/assert.h"
+#include "common/system/folder.h"
 #include "common/system/log.h"
 
 namespace ddprun::rendezvous {
@@ -48,16 +49,6 @@ Result<void> FileOperations::sync(int fd) {
 Result<void> FileOperations::rename(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) == 0) return {};
   return errno_failure("renaming " + from);
-}
-
-Result<void> make_folder(const std::string& path) {
-  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
-    const std::string part = path.substr(0, end);
-    if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST && end == std::string::npos) {
-      return errno_failure("making the folder " + path);
-    }
-    if (end == std::string::npos) return {};
-  }
 }
 
 Result<std::string> read_file(int fd) {
@@ -101,7 +92,7 @@ Result<std::unique_ptr<FileLog>> FileLog::open(boost::asio::io_context& io,
   std::unique_ptr<FileLog> log(new FileLog(io, std::move(options)));
   const std::string& folder = log->options_.folder;
   for (const auto& step :
-       {+[](FileLog& self) { return make_folder(self.options_.folder); },
+       {+[](FileLog& self) { return make_private_folders(self.options_.folder); },
         +[](FileLog& self) { return self.lock(); }, +[](FileLog& self) { return self.read(); }}) {
     const auto done = step(*log);
     if (!done) return about(folder, done.error(), advice_for(done.error()));

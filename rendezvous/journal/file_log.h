@@ -37,8 +37,6 @@ class FileOperations {
   virtual Result<void> rename(const std::string& from, const std::string& to);
 };
 
-// The folder and its parents, readable by this user only.
-Result<void> make_folder(const std::string& path);
 Result<std::string> read_file(int fd);
 
 struct FileLogOptions {

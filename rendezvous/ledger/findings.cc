@@ -15,11 +15,6 @@ using Time = TimeParts::Time;
 
 constexpr double kWorthReporting = 0.005;  // Of all time.
 
-double ratio(Time part, Time whole) {
-  return whole.count() > 0 ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
-                           : 0;
-}
-
 std::string incidents_text(const RunLedger& ledger, const std::vector<IncidentCost>& losses,
                            const LedgerTotals& totals) {
   if (losses.empty()) return "No worker failed, and no node was lost.";

@@ -12,10 +12,6 @@ namespace {
 
 using Time = TimeParts::Time;
 
-Time between(TimePoint from, TimePoint until) {
-  return std::chrono::duration_cast<Time>(std::max(until, from) - from);
-}
-
 constexpr std::size_t kPlacesMax = 10'000;  // Of one node.
 
 // Of each kept part the same share becomes lost work.

@@ -9,6 +9,7 @@
 
 #include "common/assert.h"
 #include "common/text/figures.h"
+#include "common/text/words.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -302,11 +303,6 @@ const WorkerDeath* waiter_for(const std::vector<WorkerDeath>& deaths, int rank) 
   return found == deaths.end() ? nullptr : &*found;
 }
 
-std::string first_line(const std::string& text) {
-  constexpr std::size_t kShown = 300;
-  return text.substr(0, std::min(text.find('\n'), kShown));
-}
-
 // What `witness` reports of a rank, if that rank's own end explains less or was our doing.
 FirstCause accused(const WorkerDeath& death, Fault fault, const WorkerDeath& witness,
                    std::string words) {
@@ -319,8 +315,10 @@ FirstCause accused(const WorkerDeath& death, Fault fault, const WorkerDeath& wit
 }
 
 std::string reported_by(const WorkerDeath& witness, const std::string& what) {
+  constexpr std::size_t kShown = 300;
   const std::string text = "rank " + std::to_string(witness.rank) + " " + what;
-  return witness.detail.empty() ? text : text + " (" + first_line(witness.detail) + ")";
+  const std::string detail(first_line(witness.detail).substr(0, kShown));
+  return detail.empty() ? text : text + " (" + detail + ")";
 }
 
 FirstCause stuck(const WorkerDeath& death, const WorkerDeath& witness) {

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/system/folder.h"
 #include "ddprun/ddprun.h"
-#include "worker_sdk/base/folder.h"
 
 namespace ddprun::test {
 
@@ -25,7 +25,7 @@ class TemporaryDirectory {
     if (!::mkdtemp(path_.data())) std::abort();
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() { worker_sdk::remove_tree(path_); }
+  ~TemporaryDirectory() { remove_tree(path_); }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:

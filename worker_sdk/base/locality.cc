@@ -7,9 +7,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "common/system/child_process.h"
+#include "common/system/own_process.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -18,12 +18,6 @@ std::string namespace_of(const char* path) {
   struct stat status {};
   if (::stat(path, &status) != 0) return "?";
   return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
-}
-
-std::string boot_id() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
 }
 
 }  // namespace

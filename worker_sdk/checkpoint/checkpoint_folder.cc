@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "common/system/folder.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/error.h"
-#include "worker_sdk/base/folder.h"
 
 namespace ddprun::worker_sdk {
 namespace {

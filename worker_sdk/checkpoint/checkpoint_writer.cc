@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "common/checksum.h"
+#include "common/system/folder.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/objects.h"
-#include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"
 #include "worker_sdk/group/group_inside.h"
@@ -218,7 +218,7 @@ std::string CheckpointWriter::Impl::conclude(const Written& complete) const {
 // The manifest may be there before the files of other ranks; it counts with these only.
 void CheckpointWriter::Impl::write(const std::string& path, const std::string& bytes,
                                    const Manifest& manifest, std::uint64_t known_whole) const {
-  if (const int error = worker_sdk::make_folders(path); error != 0) {
+  if (const int error = make_folders(path); error != 0) {
     throw Error(ErrorKind::system, {}, "cannot create " + path + ": " + std::strerror(error));
   }
   if (!bytes.empty()) replace_file(path + "/" + worker_sdk::file_of_rank(index), bytes);

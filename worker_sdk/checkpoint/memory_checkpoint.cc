@@ -11,10 +11,10 @@
 #include <set>
 
 #include "common/checksum.h"
+#include "common/system/folder.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/checkpoint.h"
 #include "ddprun/objects.h"
-#include "worker_sdk/base/folder.h"
 #include "worker_sdk/checkpoint/checkpoint_folder.h"
 #include "worker_sdk/checkpoint/memory_checkpoint.h"
 
@@ -56,7 +56,7 @@ void look_in(const std::string& folder, Locals& found) {
     local.text = *text;
     for (const ManifestFile& file : std::get<Manifest>(manifest).files) {
       const std::string path = checkpoint.path + "/" + file.name;
-      if (worker_sdk::file_bytes(path) == file.bytes) local.files.try_emplace(file.name, path);
+      if (file_bytes(path) == file.bytes) local.files.try_emplace(file.name, path);
     }
   }
 }
@@ -66,7 +66,7 @@ Locals look(const CheckpointPlace& place) {
   Locals found;
   look_in(place.folder, found);
   if (place.copies.empty()) return found;
-  for (const std::string& host : worker_sdk::names_in(place.copies).names) {
+  for (const std::string& host : names_in(place.copies).names) {
     look_in(place.copies + "/" + host + "/" + place.within, found);
   }
   return found;
@@ -181,7 +181,7 @@ class Fetch {
     for (const ManifestFile& file : manifest.files) fetch(file);
     if (!is_first_of_folder()) return failure_;
     try {
-      if (const int error = worker_sdk::make_folders(path()); error != 0) note(error, path());
+      if (const int error = make_folders(path()); error != 0) note(error, path());
       worker_sdk::write_manifest(path(), group_.rank(), text);
     } catch (const Error& error) {
       failure_ = error.what();
@@ -220,7 +220,7 @@ class Fetch {
     std::ofstream out;
     const std::string hidden = path() + "/." + file.name, whole = path() + "/" + file.name;
     if (writes) {
-      if (const int error = worker_sdk::make_folders(path()); error != 0) note(error, path());
+      if (const int error = make_folders(path()); error != 0) note(error, path());
       out.open(hidden, std::ios::binary | std::ios::trunc);
     }
     for (std::uint64_t at = 0; at < file.bytes; at += kReadBytes) {

@@ -15,8 +15,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "common/system/folder.h"
 #include "common/system/signals.h"
-#include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/gloo/gloo_mesh.h"

@@ -28,8 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/system/folder.h"
 #include "ddprun/error.h"
-#include "worker_sdk/base/folder.h"
 #include "worker_sdk/gloo/gloo_backend.h"
 
 namespace ddprun::worker_sdk {

@@ -22,8 +22,9 @@
 
 #include "common/checksum.h"
 #include "common/release.h"
+#include "common/system/folder.h"
 #include "common/system/variable.h"
-#include "worker_sdk/base/folder.h"
+#include "worker_sdk/base/replace_file.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/shard_block.h"
@@ -92,7 +93,7 @@ bool is_of_this_life(const std::string& path) {
 
 void remove_old_bundles(const std::string& folder, const std::string& prefix) {
   std::vector<std::pair<std::time_t, std::string>> found;
-  for (const std::string& name : worker_sdk::names_in(folder).names) {
+  for (const std::string& name : names_in(folder).names) {
     if (!name.starts_with(prefix)) continue;
     // A run has one writer at a time: the others wait for it, so that this one was killed.
     if (name.ends_with(".bundle.tmp")) ::unlink((folder + "/" + name).c_str());
@@ -109,7 +110,7 @@ std::atomic<JobInside*> crashing_job{nullptr};
 // same name, or of what the job has computed before it went back.
 void thin_out(const std::string& folder, const std::string& prefix, std::int64_t newest) {
   std::map<std::int64_t, std::string> found;  // By step.
-  for (const std::string& name : worker_sdk::names_in(folder).names) {
+  for (const std::string& name : names_in(folder).names) {
     if (!name.starts_with(prefix)) continue;
     if (name.ends_with(".bundle.tmp")) ::unlink((folder + "/" + name).c_str());
     if (name.ends_with(".bundle")) found[std::atoll(name.c_str() + prefix.size())] = name;
@@ -260,7 +261,7 @@ void JobInside::capture_crash(int signal) {
   const Step::State& step = *job->in_body_;
   if (step.is_committed || job->standing_.condition != Condition::kWhole) return;
   Bundle bundle = job->bundle_of(&step);
-  if (worker_sdk::make_folders(job->bundles_) != 0) return;
+  if (make_folders(job->bundles_) != 0) return;
   const UniqueFd claim = job->claim_crash(bundle);
   if (!claim) return;
   bundle.cause = Bundle::Cause::kCrash;
@@ -364,7 +365,7 @@ bool JobInside::write_bundle_at(const std::string& path, Bundle bundle, const Sh
   };
   try {
     const std::string folder = path.substr(0, path.rfind('/'));
-    if (const int error = worker_sdk::make_folders(folder); error != 0) {
+    if (const int error = make_folders(folder); error != 0) {
       return warn("cannot make " + folder + ": " + std::strerror(error));
     }
     const KeptState::Snapshot snapshot = kept_.snapshot();

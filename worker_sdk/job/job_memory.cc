@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "common/system/folder_size.h"
+#include "common/system/folder.h"
 #include "ddprun/objects.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/checkpoint/memory_checkpoint.h"

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +18,7 @@
 #include "common/checksum.h"
 #include "common/exit_status.h"
 #include "common/system/variable.h"
+#include "common/text/number.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/shard_block.h"
@@ -74,9 +74,8 @@ Bundle read_bundle(const std::string& path, KeptState::Staged& state) {
 
 // Of the bundle's step another shard, with which nothing can be compared.
 void choose_shard(Bundle& bundle, const std::string& text) {
-  int shard = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), shard);
-  if (error != std::errc() || end != text.data() + text.size() || shard < 0) {
+  const int shard = as_number<int>(text).value_or(-1);
+  if (shard < 0) {
     throw Error(ErrorKind::bad_environment, {.operation = kReading},
                 std::string(kReplayShardVariable) + " is \"" + text + "\", not a shard");
   }

@@ -1,7 +1,6 @@
 // How a job enters a round and leaves it.
 
 #include <algorithm>
-#include <charconv>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +11,7 @@
 
 #include "common/assert.h"
 #include "common/system/variable.h"
+#include "common/text/number.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/kept_state.h"
@@ -69,9 +69,8 @@ std::int64_t per_million_of(const JobOptions& options) {
 std::int64_t bundle_every() {
   const std::string text = environment_variable(kBundleEveryVariable);
   if (text.empty()) return 0;
-  std::int64_t steps = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
-  if (error == std::errc() && end == text.data() + text.size() && steps > 0) return steps;
+  const auto steps = as_number<std::int64_t>(text);
+  if (steps > 0) return *steps;
   throw Error(ErrorKind::bad_environment, {.operation = "Job"},
               std::string(kBundleEveryVariable) + " is \"" + text + "\", not a number of steps");
 }

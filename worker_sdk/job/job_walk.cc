@@ -14,8 +14,8 @@
 
 #include "common/exit_status.h"
 #include "common/system/descriptors.h"
+#include "common/system/folder.h"
 #include "common/system/variable.h"
-#include "worker_sdk/base/folder.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/shard_block.h"
@@ -120,7 +120,7 @@ void JobInside::note_failed(Step::State& step) {
   const std::string from = environment_variable(kReplayVariable);
   const std::string path = from.substr(0, from.rfind('/') + 1) + failed_prefix(bundle.run_id) +
                            std::to_string(step.number) + ".bundle";
-  if (!worker_sdk::file_bytes(path)) (void)write_bundle_at(path, std::move(bundle), shards);
+  if (!file_bytes(path)) (void)write_bundle_at(path, std::move(bundle), shards);
 }
 
 void JobInside::end_walk(Step::State& step) {

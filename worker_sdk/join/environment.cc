@@ -1,24 +1,17 @@
 #include "worker_sdk/join/environment.h"
 
-#include <charconv>
 #include <limits>
 #include <optional>
 
 #include "common/checksum.h"
 #include "common/scheduler/slurm_step.h"
+#include "common/text/number.h"
 #include "ddprun/error.h"
 
 namespace ddprun::worker_sdk {
 
 void throw_environment(const std::string& text) {
   throw Error(ErrorKind::bad_environment, {.operation = "reading the environment"}, text);
-}
-
-std::optional<int> parse_number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 std::optional<std::string> text_of(const Variables& variables, const std::string& name) {
@@ -31,7 +24,7 @@ std::optional<int> number_of(const Variables& variables, const std::string& name
                              int max) {
   const auto text = text_of(variables, name);
   if (!text) return std::nullopt;
-  const auto value = parse_number(*text);
+  const auto value = as_number<int>(*text);
   if (!value || *value < min || *value > max) {
     throw_environment(name + "=" + text->substr(0, 100) + " is not a number from " +
                       std::to_string(min) + " to " + std::to_string(max));
@@ -322,7 +315,7 @@ Rendezvous of_url(const std::string& method) {
   const std::string address = method.substr(kTcp.size());
   const std::size_t colon = address.rfind(':');
   const auto port =
-      colon == std::string::npos ? std::nullopt : parse_number(address.substr(colon + 1));
+      colon == std::string::npos ? std::nullopt : as_number<int>(address.substr(colon + 1));
   if (colon == 0 || !port || *port < 1 || *port > 65535) {
     throw_argument("init_method \"" + method + "\" is not tcp://host:port");
   }

@@ -24,9 +24,6 @@ inline constexpr int kWorldSizeMax = 1 << 20;
 // Throws Error(bad_environment).
 [[noreturn]] void throw_environment(const std::string& text);
 
-// std::nullopt if it is not a decimal number that fits.
-std::optional<int> parse_number(std::string_view text);
-
 // std::nullopt if the variable is not set, or empty.
 std::optional<std::string> text_of(const Variables& variables, const std::string& name);
 

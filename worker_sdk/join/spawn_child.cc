@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "common/system/child_process.h"
+#include "common/system/folder.h"
 #include "common/worker_link.h"
 #include "ddprun/error.h"
 #include "ddprun/spawn.h"
-#include "worker_sdk/base/folder.h"
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/gloo/gloo_watch.h"
 #include "worker_sdk/store/store_host.h"

@@ -8,12 +8,12 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "common/assert.h"
+#include "common/text/number.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/base/system_limits.h"
 
@@ -35,10 +35,8 @@ int option_of(int socket, int name) {
 std::unique_ptr<AgentLink> AgentLink::open(const char* variable) {
   if (!variable || !*variable) return nullptr;
   const std::string_view text = variable;
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc() && end == text.data() + text.size() && number >= 0;
-  if (!is_number || option_of(number, SO_DOMAIN) != AF_UNIX ||
+  const int number = as_number<int>(text).value_or(-1);
+  if (number < 0 || option_of(number, SO_DOMAIN) != AF_UNIX ||
       option_of(number, SO_TYPE) != SOCK_SEQPACKET) {
     throw Error(ErrorKind::bad_environment, {.operation = kOperation},
                 std::string(worker_link::kVariable) + "=" + variable +

@@ -15,7 +15,7 @@
 #include "agent/memory/memory_link.h"
 #include "agent/memory/memory_wire.h"
 #include "common/checksum.h"
-#include "common/system/folder_size.h"
+#include "common/system/folder.h"
 #include "tests/fuzz/agent/memory_wire_fuzz.h"
 
 namespace ddprun::agent::memory {

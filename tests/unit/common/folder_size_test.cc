@@ -1,4 +1,4 @@
-#include "common/system/folder_size.h"
+#include "common/system/folder.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

@@ -20,6 +20,7 @@
 #include "ddprun/elastic/job.h"
 #include "tests/support/ranks.h"
 #include "tests/support/stderr_of.h"
+#include "worker_sdk/base/replace_file.h"
 
 namespace ddprun::elastic {
 namespace {
@@ -50,7 +51,7 @@ using AllWritten = std::map<std::string, Written>;
 
 AllWritten written_in(const std::string& folder) {
   AllWritten all;
-  for (const std::string& name : worker_sdk::names_in(folder).names) {
+  for (const std::string& name : names_in(folder).names) {
     const std::string file = read_file(folder + "/" + name).value();
     const BundleStart start = decode_start(file, file.size()).value();
     Written one{start.bundle};

@@ -23,7 +23,7 @@ namespace {
 std::map<std::string, std::vector<std::uint64_t>> blocked_by_name() {
   std::map<std::string, std::vector<std::uint64_t>> result;
   const std::string tasks = "/proc/self/task/";
-  for (const std::string& number : worker_sdk::names_in(tasks).names) {
+  for (const std::string& number : names_in(tasks).names) {
     std::ifstream file(tasks + number + "/status");
     std::string line, name;
     while (std::getline(file, line)) {

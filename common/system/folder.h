@@ -5,33 +5,35 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-namespace ddprun::worker_sdk {
+#include "common/error.h"
+
+namespace ddprun {
 
 struct Listing {
-  std::vector<std::string> names;  // Without "." and "..", in no particular order.
+  std::vector<std::string> names;  // Without "." and "..", in order.
   int error = 0;                   // An errno: then the names are incomplete.
 };
 Listing names_in(const std::string& folder);
 
 // Creates the folder and missing ones above it. Returns 0 or an errno.
-int make_folders(const std::string& path);
+int make_folders(const std::string& path, mode_t mode = 0777);
+
+// The same, for this user only.
+Result<void> make_private_folders(const std::string& path);
 
 // Removes as much as possible of the folder and its content; follows no links.
 void remove_tree(const std::string& path);
 
-// ddprun::replace_file() of what `contents` writes, part by part, to a file of this mode. What it
-// throws passes through.
-using WritePart = std::function<void(std::string_view)>;
-void replace_file_by_parts(const std::string& path,
-                           const std::function<void(const WritePart&)>& contents, mode_t mode);
-
 // The size of a file; std::nullopt if there is none.
 std::optional<std::uint64_t> file_bytes(const std::string& path);
 
-}  // namespace ddprun::worker_sdk
+// Bytes on disk or in memory of the files in the folder and below, each counted once though it has
+// several names, or gets another one meanwhile. Follows no links, and files that vanish do not
+// count.
+std::uint64_t occupied_bytes(const std::string& folder);
+
+}  // namespace ddprun

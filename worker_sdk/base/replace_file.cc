@@ -1,67 +1,17 @@
-#include "worker_sdk/base/folder.h"
+#include "worker_sdk/base/replace_file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <string>
 
 #include "common/system/descriptors.h"
+#include "common/system/poll.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/error.h"
-
-namespace ddprun::worker_sdk {
-
-Listing names_in(const std::string& folder) {
-  Listing listing;
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
-  if (!open) return {.names = {}, .error = errno};
-  for (;;) {
-    errno = 0;
-    const dirent* entry = ::readdir(open.get());
-    if (!entry) break;
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") listing.names.push_back(name);
-  }
-  listing.error = errno;
-  return listing;
-}
-
-int make_folders(const std::string& path) {
-  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
-    const std::string part = path.substr(0, end);
-    struct stat found {};
-    if (::mkdir(part.c_str(), 0777) != 0) {
-      const int error = errno;
-      if (::stat(part.c_str(), &found) != 0) return error;
-      if (!S_ISDIR(found.st_mode)) return ENOTDIR;
-    }
-    if (end == std::string::npos) return 0;
-  }
-}
-
-void remove_tree(const std::string& path) {
-  constexpr int kDescriptors = 8;
-  const auto remove_one = [](const char* name, const struct stat*, int, FTW*) {
-    std::remove(name);
-    return 0;
-  };
-  ::nftw(path.c_str(), remove_one, kDescriptors, FTW_DEPTH | FTW_PHYS);
-}
-
-std::optional<std::uint64_t> file_bytes(const std::string& path) {
-  struct stat found {};
-  if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;
-  return static_cast<std::uint64_t>(found.st_size);
-}
-
-}  // namespace ddprun::worker_sdk
 
 namespace ddprun {
 namespace {
@@ -75,15 +25,6 @@ void require(bool ok, const char* doing, const std::string& path) {
   if (!ok) fail(doing, path, errno);
 }
 
-void write_all(int fd, std::string_view contents, const std::string& path) {
-  while (!contents.empty()) {
-    const ssize_t n = ::write(fd, contents.data(), contents.size());
-    if (n < 0 && errno == EINTR) continue;
-    require(n > 0, "write", path);
-    contents.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
 void write_synced(const std::string& path,
                   const std::function<void(const worker_sdk::WritePart&)>& contents, mode_t mode) {
   // What lies there already keeps its mode and its owner, and may be a link.
@@ -92,7 +33,7 @@ void write_synced(const std::string& path,
   const int as_new = is_private ? O_EXCL | O_NOFOLLOW : O_TRUNC;
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | as_new, mode));
   require(static_cast<bool>(file), "create", path);
-  contents([&](std::string_view part) { write_all(file.get(), part, path); });
+  contents([&](std::string_view part) { require(write_all(file.get(), part), "write", path); });
   require(::fsync(file.get()) == 0, "sync", path);
 }
 
