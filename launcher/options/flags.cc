@@ -1,7 +1,9 @@
 #include "launcher/options/flags.h"
 
 #include <algorithm>
+#include <sstream>
 
+#include "common/bundle.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_values.h"
 
@@ -29,6 +31,11 @@ constexpr std::string_view kSignalWords = ",SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR
 template <class Value>
 auto output(Value OutputChoice::*member) {
   return inner<Options>(&Options::output, member);
+}
+
+// For the code of workers alone: a variable in their environment.
+auto exported(const char* variable) {
+  return [=](Draft& options, const auto& value) { options.exported[variable] = value_text(value); };
 }
 
 void store_endpoints(Draft& options, std::vector<Endpoint> endpoints) {
@@ -182,7 +189,7 @@ const OptionTable<Draft>& ddprun_table() {
             "extra workers per node, ready to replace one that ends [0]"},
            {"min-ranks", &Options::min_ranks, integer_between(0, kMinRanksMax), "N",
             "with fewer ranks the run waits for others [1]"},
-           {"audit", &Options::audit, parse_audit, "PERCENT",
+           {"audit", exported(kAuditVariable), parse_audit, "PERCENT",
             "percent of an elastic job's shards that two hosts compute"},
            {"bundle-folder",
             &Options::bundle_folder,
@@ -191,7 +198,7 @@ const OptionTable<Draft>& ddprun_table() {
             "keeps an elastic job's failed steps, for ddprun replay",
             {.words = "@dir"}},
            {"bundle-every",
-            &Options::bundle_every,
+            exported(kBundleEveryVariable),
             integer_between(1, kBundleEveryMax),
             "STEPS",
             "also keeps the state each so many steps, for replay --bisect",
@@ -386,6 +393,23 @@ GivenOption repeated(const OptionValue& value) {
   return {*parse_switch(value.text) ? name : name + "=0", std::nullopt};
 }
 
+// A typed option without one that it needs is refused; one that a variable has given is left out of
+// what other nodes are given.
+std::optional<Failure> settle_needs(Draft& draft, const CommandLine& line) {
+  const auto is_given = [&](const std::string& flag) {
+    return std::ranges::find(draft.given, flag, &GivenOption::flag) != draft.given.end();
+  };
+  for (const Option& option : all_options()) {
+    std::istringstream needs{std::string(option.needs)};
+    for (std::string name; is_given(long_name(option)) && needs >> name;) {
+      if (is_given("--" + name)) continue;
+      if (line.find(option.name)) return usage(long_name(option) + " needs --" + name);
+      std::erase_if(draft.given, [&](const auto& one) { return one.flag == long_name(option); });
+    }
+  }
+  return std::nullopt;
+}
+
 Result<Draft> read_values(const CommandLine& line, const Environment& environment) {
   Draft draft;
   for (const Option& option : all_options()) {
@@ -400,6 +424,7 @@ Result<Draft> read_values(const CommandLine& line, const Environment& environmen
     if (const auto stored = ddprun_table().store(*given, draft); !stored) return stored.error();
     draft.given.push_back(repeated(*given));
   }
+  if (const auto failure = settle_needs(draft, line)) return *failure;
   if (const std::string seed = value_of(environment, "DDPRUN_CHAOS_SEED"); !seed.empty()) {
     const auto parsed = parse_seed(seed);
     if (!parsed) {

@@ -105,9 +105,6 @@ Result<ParseOutcome> parse(int argc, const char* const* argv, const Environment&
   if (options->spares > 0 && options->max_restarts == 0) {
     return usage("--spares needs --max-restarts: a seat that a spare takes counts as a restart");
   }
-  if (options->bundle_every > 0 && !options->bundle_folder) {
-    return usage("--bundle-every needs --bundle-folder: the folder to which it writes");
-  }
   if (options->preload_keep > 0 && options->preload.empty() && !is_given(*options, "--preload")) {
     return usage(
         "--preload-keep needs --preload auto, or --preload with modules: what they import "

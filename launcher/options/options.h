@@ -45,6 +45,7 @@ inline constexpr int kRestartsMax = 1'000'000;
 inline constexpr int kSparesMax = 1'000;
 inline constexpr int kPreloadKeepMax = 1'440;  // Minutes.
 inline constexpr int kMinRanksMax = 1'000'000;
+inline constexpr const char* kAuditVariable = "DDPRUN_AUDIT";
 inline constexpr int kBundleEveryMax = 1'000'000'000;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
@@ -180,9 +181,7 @@ struct Options {
   int max_restarts = 0;
   int spares = 0;                            // Workers per node that wait for a seat.
   int min_ranks = 0;                         // No round has fewer; 0: any number.
-  std::string audit;                         // Percent of the shards of elastic jobs; empty: none.
   std::optional<std::string> bundle_folder;  // Of steps of elastic jobs that fail.
-  int bundle_every = 0;                      // Steps; 0: only of steps that fail.
   std::chrono::milliseconds shutdown_timeout{30'000};
   agent::StallPolicy stalls;
   std::optional<Milliseconds> chaos;  // A worker is killed so often; see agent/process/chaos.h.
@@ -205,6 +204,8 @@ struct Options {
   agent::StdinChoice stdin_for{.local_rank = 0};
   agent::NumaBinding numa_binding = agent::NumaBinding::kNone;
   std::optional<int> omp_num_threads;  // 0: as many as the worker has cores.
+  // Variables of this node's processes and their workers, for the SDK: --audit, --bundle-every.
+  std::map<std::string, std::string> exported;
   std::string program;
   std::vector<std::string> program_arguments;  // As typed, also if they look like flags.
 

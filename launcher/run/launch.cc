@@ -382,13 +382,11 @@ Result<int> launch(Options options, const Environment& environment,
   if (const PortRange& range = context.options.port_range; !range.is_any()) {
     ::setenv(kPortRangeVariable, range.text().c_str(), 1);
   }
-  const std::string& audit = context.options.audit;
-  if (!audit.empty()) ::setenv("DDPRUN_AUDIT", audit.c_str(), 1);
   if (const auto& folder = context.options.bundle_folder) {
     ::setenv(kBundlesVariable, std::filesystem::absolute(*folder).c_str(), 1);
   }
-  if (const int every = context.options.bundle_every; every > 0) {
-    ::setenv(kBundleEveryVariable, std::to_string(every).c_str(), 1);
+  for (const auto& [variable, value] : context.options.exported) {
+    ::setenv(variable.c_str(), value.c_str(), 1);
   }
   watch_python(context, environment);
   if (const auto ready = check_files(context.options); !ready) return ready.error();

@@ -36,11 +36,10 @@ constexpr Milliseconds kFoldWait = 200ms;  // For the slowest rank to write the 
 constexpr Milliseconds kStopSlack =
     10s;  // Beyond the grace that workers get: to kill and to report.
 
-// What the workers will find in DDPRUN_AUDIT, which may be set without the flag.
-int audit_per_million(const Options& options) {
+// What the workers will find in the variable, which may be set without the flag.
+int audit_per_million() {
   constexpr double kPercent = 10'000;
-  const std::string given =
-      options.audit.empty() ? environment_variable("DDPRUN_AUDIT") : options.audit;
+  const std::string given = environment_variable(kAuditVariable);
   const auto percent = given.empty() ? Result<std::string>("0") : parse_audit(given);
   if (!percent) return 0;  // The job refuses it, and names the variable.
   double value = 0;
@@ -55,7 +54,7 @@ rendezvous::RunConfig run_config(const Options& options, const RendezvousPlan& p
   config.nnodes_max = plan.nnodes.max;
   config.max_restarts = options.max_restarts;
   config.min_ranks = options.min_ranks;
-  config.audit_per_million = audit_per_million(options);
+  config.audit_per_million = audit_per_million();
   config.join_timeout = conf.join_timeout.value_or(config.join_timeout);
   config.last_call = conf.last_call_timeout.value_or(config.last_call);
   config.heartbeat_timeout = conf.heartbeat_timeout.value_or(config.heartbeat_timeout);

@@ -47,7 +47,7 @@ std::string manual(const std::string& page) {
 std::vector<std::string> company(const Option& option) {
   if (option.name == "spares") return {"--max-restarts=1", "x"};
   if (option.name == "preload-keep") return {"--preload=auto", "x"};
-  if (option.name == "bundle-every") return {"--bundle-folder=bundles", "x"};
+  if (!option.needs.empty()) return {"--" + std::string(option.needs) + "=2", "x"};
   if (option.name == "host-discovery") return {"--nnodes=1:2", "x"};
   if (option.name == "hosts") return {"--nnodes=1", "x"};
   return {"x"};

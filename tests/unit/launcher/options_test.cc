@@ -59,7 +59,7 @@ TEST_CASE("Options: every flag reaches its member", "[options]") {
   CHECK(options.rdzv_conf.join_timeout == 5s);
   CHECK(options.spares == 2);
   CHECK(options.min_ranks == 4);
-  CHECK(options.audit == "0.5");
+  CHECK(options.exported.at("DDPRUN_AUDIT") == "0.5");
   CHECK(options.token_file == "t");
   CHECK(options.local_addr == "10.0.0.2");
   CHECK(options.master_addr == "node0");
@@ -145,7 +145,8 @@ TEST_CASE("Options: workers are killed at random only if that is asked for, and 
     CHECK(error_of("--port-range " + text + " t") == "--port-range" + what);
     CHECK(error_of("t", {{"DDPRUN_PORT_RANGE", text}}) == "DDPRUN_PORT_RANGE" + what);
   }
-  CHECK(options_of("--audit 100 train").audit == "100");
+  CHECK(options_of("--audit 100 train").exported.at("DDPRUN_AUDIT") == "100");
+  CHECK(options_of("train").exported.empty());
   for (const std::string text : {"101", "-1", "one", "%", "1%%"}) {
     CHECK(error_of("--audit=" + text + " t") ==
           "--audit '" + text + "': give a percentage from 0 to 100");
@@ -409,6 +410,19 @@ TEST_CASE("Options: a value or the program that is missing is said", "[options]"
 TEST_CASE("Options: flags that exclude each other", "[options]") {
   CHECK(error_of("-m --no-python t").starts_with("--module and --no-python exclude each other"));
   CHECK(error_of("-v --quiet t") == "--verbose and --quiet exclude each other");
+}
+
+TEST_CASE("Options: a typed flag that needs another is refused without it", "[options]") {
+  CHECK(error_of("--bundle-every 5 t") == "--bundle-every needs --bundle-folder");
+  CHECK(error_of("--bundle-folder= --bundle-every 5 t") ==
+        "--bundle-every needs --bundle-folder");
+  CHECK(error_of("--http-address ::1 t") == "--http-address needs --http-port");
+  const Environment folder{{"PET_BUNDLE_FOLDER", "/b"}};
+  CHECK(options_of("--bundle-every 5 t", folder).exported.at("DDPRUN_BUNDLE_EVERY") == "5");
+  const Options of_variable = options_of("t", {{"PET_HTTP_ADDRESS", "::1"}});
+  CHECK(of_variable.pages.address == "::1");
+  CHECK(of_variable.given.empty());  // Other nodes are not given it, typed.
+  CHECK(options_of("--bundle-every= t").exported.empty());
 }
 
 TEST_CASE("Options: help and version win over everything else that is wrong", "[options]") {
