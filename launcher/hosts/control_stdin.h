@@ -1,6 +1,6 @@
 #pragma once
 // The far end of --hosts: a ddprun that gets its orders, and later signals, through its standard
-// input (orders.h). Called by main.cc before anything else is read.
+// input (remote_node.h). Called by main.cc before anything else is read.
 
 #include <optional>
 #include <string>
@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "common/frames.h"
 #include "launcher/guard/guardian.h"
-#include "launcher/hosts/orders.h"
+#include "launcher/hosts/remote_node.h"
 
 namespace ddprun::launcher {
 

@@ -20,7 +20,7 @@
 #include "common/system/random_id.h"
 #include "common/time.h"
 #include "launcher/guard/guarded_process.h"
-#include "launcher/hosts/orders.h"
+#include "launcher/hosts/remote_node.h"
 #include "launcher/hosts/ssh_node.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/plan.h"

@@ -8,7 +8,7 @@
 //   launcher -> "<SHA-256> <bytes>\n"           unless that machine is of another kind
 //   far end  -> "ddprun-control send"           unless a folder of that name is there already
 //   launcher -> the archive
-//   far end  -> "ddprun-control 2"              as of any other ddprun (orders.h)
+//   far end  -> "ddprun-control 2"              as of any other ddprun (remote_node.h)
 
 #include <memory>
 #include <string>

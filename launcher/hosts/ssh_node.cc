@@ -14,8 +14,8 @@
 #include "common/system/random_id.h"
 #include "common/text/figures.h"
 #include "common/text/words.h"
-#include "launcher/hosts/orders.h"
 #include "launcher/hosts/own_copy.h"
+#include "launcher/hosts/remote_node.h"
 #include "launcher/options/hosts.h"
 
 namespace ddprun::launcher {

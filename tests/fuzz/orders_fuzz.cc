@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "launcher/hosts/orders.h"
+#include "launcher/hosts/remote_node.h"
 
 namespace ddprun::fuzz {
 

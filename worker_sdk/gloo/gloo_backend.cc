@@ -21,7 +21,6 @@
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/gloo/gloo_mesh.h"
 #include "worker_sdk/gloo/gloo_transfers.h"
-#include "worker_sdk/gloo/gloo_watch.h"
 #include "worker_sdk/transport/reduce.h"
 
 namespace ddprun::worker_sdk {

@@ -6,7 +6,7 @@
 
 #include "ddprun/error.h"
 #include "worker_sdk/base/system_limits.h"
-#include "worker_sdk/gloo/gloo_watch.h"
+#include "worker_sdk/gloo/gloo_transfers.h"
 #include "worker_sdk/transport/diagnosis.h"
 
 namespace ddprun::worker_sdk {

@@ -10,7 +10,7 @@
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/kept_state.h"
-#include "worker_sdk/job/shard_block.h"
+#include "worker_sdk/job/shard_plan.h"
 
 namespace ddprun::elastic {
 

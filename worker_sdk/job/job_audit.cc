@@ -8,7 +8,7 @@
 #include "common/assert.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
-#include "worker_sdk/job/shard_block.h"
+#include "worker_sdk/job/shard_plan.h"
 
 namespace ddprun::elastic {
 

@@ -27,7 +27,7 @@
 #include "worker_sdk/base/replace_file.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
-#include "worker_sdk/job/shard_block.h"
+#include "worker_sdk/job/shard_plan.h"
 #include "worker_sdk/worker/crash_text.h"
 
 namespace ddprun::elastic {

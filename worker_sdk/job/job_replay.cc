@@ -21,7 +21,7 @@
 #include "common/text/number.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
-#include "worker_sdk/job/shard_block.h"
+#include "worker_sdk/job/shard_plan.h"
 #include "worker_sdk/worker/crash_text.h"
 
 namespace ddprun::elastic {

@@ -21,7 +21,7 @@
 #include "ddprun/checkpoint.h"
 #include "ddprun/elastic/sharded.h"
 #include "ddprun/process_group.h"
-#include "worker_sdk/job/shard_block.h"
+#include "worker_sdk/job/shard_plan.h"
 
 namespace ddprun::elastic {
 

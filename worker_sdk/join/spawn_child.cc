@@ -26,7 +26,7 @@
 #include "ddprun/error.h"
 #include "ddprun/spawn.h"
 #include "worker_sdk/base/system_limits.h"
-#include "worker_sdk/gloo/gloo_watch.h"
+#include "worker_sdk/gloo/gloo_transfers.h"
 #include "worker_sdk/store/store_host.h"
 #include "worker_sdk/worker/crash_text.h"
 

@@ -1,4 +1,4 @@
-#include "worker_sdk/job/shard_block.h"
+#include "worker_sdk/job/shard_plan.h"
 
 #include <catch2/catch.hpp>
 

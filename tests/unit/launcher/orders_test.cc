@@ -1,4 +1,4 @@
-#include "launcher/hosts/orders.h"
+#include "launcher/hosts/remote_node.h"
 
 #include <catch2/catch.hpp>
 #include <csignal>

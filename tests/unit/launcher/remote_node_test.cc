@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/hosts/orders.h"
+#include "launcher/hosts/remote_node.h"
 
 namespace ddprun::launcher {
 namespace {
