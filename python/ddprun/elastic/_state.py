@@ -11,7 +11,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from .._buffers import BY_FORMAT, ELEMENT_TYPES, NUMBERS, Lent, _view_of, lend
 from .._c_api import Buffer

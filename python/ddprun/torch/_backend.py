@@ -27,7 +27,6 @@ from ._reductions import milliseconds
 from ._tensors import Lending
 from ._works import EndedWork, waiter
 
-
 _c10d: Any = torch._C._distributed_c10d
 _Base: Any = _c10d.Backend if IS_BACKEND else dist.ProcessGroup
 

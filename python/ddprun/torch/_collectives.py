@@ -27,7 +27,6 @@ from ._reductions import factor, is_blocking, limit, reduction
 from ._tensors import Lending, is_integer
 from ._works import EndedWork
 
-
 # Fills one tensor for each rank by that rank's; returns the work.
 Gather = Callable[[Sequence[Any], Any], Any]
 
