@@ -326,7 +326,7 @@ class Faults(PreloadCase):
         self.write("lib_busy.py", """
             import os, time
             def compute():
-                until = time.process_time() + 0.7
+                until = time.process_time() + 0.55  # Of the server and of its first child: more than a second, and few at a load by others.
                 while time.process_time() < until:
                     pass
             os.register_at_fork(before=compute)
