@@ -4,6 +4,7 @@ reseat_worker.py, so that what is tested is the launcher, the agent and the daem
 import collections
 import json
 import os
+import re
 import signal
 import sys
 
@@ -66,6 +67,10 @@ class ReseatCase(DdprunCase):
             return seats if [seat.rank for seat in seats] == list(range(size)) else None
 
         return wait_until(complete, lambda: f"a world of {size} after round {after}\n{self.text()}")
+
+    def daemon_knows(self, job, nodes):
+        """Each node of a job with -v has sent that its workers can be seated anew: a death of another one may arrive before that."""
+        wait_until(lambda: len(set(re.findall(r"node (\d+): .*send slots", job.err()))) == nodes, job.text)
 
     def kill(self, *seats):
         for seat in seats:

@@ -33,12 +33,14 @@ class Reseat(ReseatCase):
         self.shrinks_and_grows(self.launch("--nproc-per-node", "3", env=HELD), 3, [0])
 
     def test_two_nodes(self):
-        job = self.launch("--local-nodes", "2", "--nproc-per-node", "2", env=HELD)
+        job = self.launch("-v", "--local-nodes", "2", "--nproc-per-node", "2", env=HELD)
+        self.daemon_knows(job, 2)
         self.shrinks_and_grows(job, 4, [2])
 
     def test_a_node_loses_all_its_workers(self):
-        job = self.launch("--local-nodes", "2", "--nproc-per-node", "2", env=HELD)
+        job = self.launch("-v", "--local-nodes", "2", "--nproc-per-node", "2", env=HELD)
         before = self.world(4)
+        self.daemon_knows(job, 2)
         self.kill(before[2], before[3])
         self.touch("ready")
         full = self.world(4, after=before[0].round)
