@@ -14,7 +14,7 @@
 #include "common/system/descriptors.h"
 
 // System calls without the C library, for a child that runs in our memory beside us: the library's
-// errno is the parent's. For birth.cc.
+// errno is the parent's. For child_start.cc.
 
 // The child runs in our memory: sanitizers would take what it does for our own doing.
 #define DDPRUN_IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined")))

@@ -307,7 +307,7 @@ Result<int> ForkServer::save(int file) {
   return give_up("the fork server has sent a message that was not expected");
 }
 
-// What birth.cc does at a worker's birth, for one that is there already and waits.
+// What child_start.cc does as a worker starts, for one that is there already and waits.
 Result<SpawnedProcess> ForkServer::adopt(int pid, const WorkerSpec& spec,
                                          std::uint64_t before) const {
   UniqueFd pidfd = open_pidfd(pid);

@@ -3,10 +3,9 @@
 // (python/startup/ddprun_preload/_image.py), with two functions:
 //
 //   ddprun_image_save    writes the memory of the calling process and what the kernel keeps of it
-//   ddprun_image_become  gives the calling process that memory; its number, parent, session,
-//   limits,
-//                        cgroup, descriptors and all else that an exec keeps remain its own. It
-//                        goes on where save() was called, which returns for a second time.
+//   ddprun_image_become  gives the calling process that memory. Its number, parent, session,
+//                        limits, cgroup, descriptors and all else that an exec keeps remain its
+//                        own. It goes on where save() was called, which returns a second time.
 //
 // Only what may be forked can be saved: one thread, no shared memory that is written. Whatever is
 // not known here is refused before anything is changed. Linux on x86-64.

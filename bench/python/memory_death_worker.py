@@ -1,7 +1,7 @@
 """A rank of bench/memory.py --death and --lost: 25 MB of model and AdamW, steps of 50 ms, a checkpoint each ten steps.
 
 KIND is "ddp" or "fsdp2". SAVES is "memory" (ddprun.checkpoint) or a path on a disk, for torch.save or DCP. Writes lines "what rank step
-when" to LOG. The last rank is killed once, after the step that DIES names; 0: by somebody else, at any time.
+when" to LOG. The last rank kills itself once, after the step that DIES names; 0: not at all.
 """
 
 import os

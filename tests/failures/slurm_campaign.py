@@ -4,9 +4,9 @@
     DDPRUN_BIN=build/dev/bin tests/failures/slurm_campaign.py [--times 50] [--seed S]
 
   one   Two jobs of one node are one run, around a daemon in a job of its own (`ddprun slurm --daemon-on`). One of them, chosen at
-        random, is told of its end after a random time; the other goes on, and the first comes back. Each sample must be in one
+        random, gets the signal of its end after a random time; the other goes on, and the first comes back. Each sample must be in one
         committed step, and the hash at the end that of an undisturbed run.
-  all   A job of two nodes (spot.sbatch) with plain workers that save where they are when they are told to end, at a random time.
+  all   A job of two nodes (spot.sbatch) with plain workers that save where they are on SIGTERM, at a random time.
         Each step must have been done once, and the number that all steps make must be that of an undisturbed run.
 
 A node that did not exit with 75 is not queued again, which ends the campaign. By hand only: its length depends on --times.
@@ -32,9 +32,9 @@ WORKER = os.path.join(os.path.dirname(BIN), "tests", "campaign_worker")
 # One line for each step, as it is done; a number that depends on all of them.
 PLAIN = """
 read step number 2>/dev/null < "$D/state.$RANK" || { step=0; number=1; }
-trap 'told=1' TERM
+trap 'is_ending=1' TERM
 echo "rank $RANK begins at step $step"
-until [ "$told" ] || [ -e "$D/stop" ]; do
+until [ "$is_ending" ] || [ -e "$D/stop" ]; do
     echo "$step" >> "$D/did.$RANK"
     number=$(((number * 31 + step) % 1000003)); step=$((step + 1))
     sleep 0.05 & wait $!
