@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "common/assert.h"
@@ -130,7 +131,8 @@ bool Run::ends_for_ranks() {
   return true;
 }
 
-// The nodes of the next round, those of the round before first.
+// The nodes of the next round: first those that have the newest state of the job, which others may
+// have from an earlier round, then those of the round before.
 std::vector<Run::Members::const_iterator> Run::chosen() const {
   DDPRUN_ASSERT(count(Phase::kReady) >= config_->nnodes_min);
   std::vector<Members::const_iterator> ready;
@@ -140,10 +142,16 @@ std::vector<Run::Members::const_iterator> Run::chosen() const {
     // Those that live do not wait for workers that only begin.
     if (!kept || it->second.living || !it->second.prepares) ready.push_back(it);
   }
-  std::sort(ready.begin(), ready.end(), [](auto a, auto b) {
-    const bool a_new = a->second.group_rank_before < 0, b_new = b->second.group_rank_before < 0;
-    return std::pair(a_new, a->second.arrival) < std::pair(b_new, b->second.arrival);
-  });
+  int newest = -1;
+  for (const auto& it : ready) {
+    if (holds_state(it->second)) newest = std::max(newest, it->second.after_round);
+  }
+  const auto key = [&](const Member& member) {
+    const bool goes_on = holds_state(member) && member.after_round == newest;
+    return std::tuple(!goes_on, member.group_rank_before < 0, member.arrival);
+  };
+  std::sort(ready.begin(), ready.end(),
+            [&](auto a, auto b) { return key(a->second) < key(b->second); });
   if (std::ssize(ready) > size()) ready.resize(static_cast<std::size_t>(size()));
   return ready;
 }
@@ -174,9 +182,8 @@ void Run::seal() {
   place_data(offers, seats);
   place_copies(ordered, seats);
   // The state of the job goes on with any of its holders.
-  const bool is_held = std::any_of(ordered.begin(), ordered.end(), [](const auto& it) {
-    return it->second.living && it->second.holders != 0;
-  });
+  const bool is_held = std::any_of(ordered.begin(), ordered.end(),
+                                   [](const auto& it) { return holds_state(it->second); });
   const std::int64_t lost_steps = is_held ? 0 : std::exchange(kept_steps_, 0);
   const LostWork lost_work = work_of_failure();
   for (std::size_t i = 0; i < seats.size(); ++i) {

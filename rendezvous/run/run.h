@@ -338,6 +338,8 @@ class Run {
   int ready_ranks() const;
   bool is_enough() const;
   bool living_are_enough() const;
+  // Whether it waits with workers that have the state of the job, of whichever round.
+  static bool holds_state(const Member& member) { return member.living && member.holders != 0; }
   bool ends_for_ranks();
   std::string ranks_needed_text(int ranks) const;
   void close_for_ranks(int ranks);

@@ -544,7 +544,7 @@ bool Run::is_last_holder(const NodeId& last) const {
   const auto holds = [&](const auto& one) {
     const Member& member = one.second;
     if (dismissed_.contains(one.first)) return false;
-    return member.phase == Phase::kSeated ? member.kept > 0 : member.living && member.holders != 0;
+    return member.phase == Phase::kSeated ? member.kept > 0 : holds_state(member);
   };
   const auto it = members_.find(last);
   if (it == members_.end() || !holds(*it)) return false;

@@ -18,15 +18,17 @@ namespace ddprun::elastic {
 
 constexpr std::int64_t kMillion = 1'000'000;
 
-// Whether a shard is audited. `per_million`: of all shards of all steps.
-bool is_chosen(std::int64_t per_million, std::int64_t step, int shard);
-
 // Parts per million of "1", "0.5" or "2.5%"; -1 if it is no percentage from 0 to 100.
 std::int64_t per_million_of(const std::string& percent);
 
-// The rank that computes the shard of `owner` as well: on another host if there is one; -1: there
-// is no other rank. `hosts`: by rank, a number for each host.
-int auditor_of(std::span<const int> hosts, std::int64_t step, int shard, int owner);
+// By shard, the rank that computes it as well, on another host if there is one; -1: the shard is not
+// audited. `per_million`: of all shards. `owners`: by shard, the rank whose it is. `hosts`: by rank,
+// a number for each host.
+// The ranks are audited in the same steps, and each computes as many shards of another as that one
+// of it: a step lasts as long as its last rank, so that single audits would each cost a whole shard.
+// Only if one host has more than half of the ranks the others compute more.
+std::vector<int> auditors_of(std::int64_t per_million, std::int64_t step,
+                             std::span<const int> owners, std::span<const int> hosts);
 
 // A shard whose owner and auditor have found different results.
 struct Dispute {

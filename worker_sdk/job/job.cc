@@ -281,6 +281,7 @@ std::ranges::iota_view<int, int> JobInside::shards(Step::State& step, int shards
   if (step.shards == 0) {
     if (follows_speed()) division_.use(shards);
     step.shards = shards;
+    if (!replay_ && shards > 0) step.auditors = auditors_of(step);
   }
   if (replay_) return shards_of_replay(step, shards);
   const auto mine = division_.of(group_->rank(), shards);

@@ -14,15 +14,31 @@ namespace ddprun::elastic {
 
 using worker_sdk::GroupInside;
 
-// In the first step of a round the first shard is, too: so two hosts are compared at once.
+// In the first step of a round the first shard is audited, too: so two hosts are compared at once.
+// A shard in dispute is computed again by the same two.
+std::vector<int> JobInside::auditors_of(const Step::State& step) const {
+  if (!is_auditing()) return {};
+  std::vector<int> owners;
+  for (int shard = 0; shard < step.shards; ++shard) owners.push_back(owner(step, shard));
+  std::vector<int> auditors = elastic::auditors_of(per_million_, step.number, owners, hosts_);
+  if (step.number == first_of_round_ && auditors.front() < 0) {
+    auditors.front() = elastic::auditors_of(kMillion, step.number, owners, hosts_).front();
+  }
+  for (const Dispute& dispute : disputes_) {
+    if (dispute.shard < step.shards)
+      auditors[static_cast<std::size_t>(dispute.shard)] = dispute.auditor;
+  }
+  return auditors;
+}
+
+int JobInside::auditor(const Step::State& step, int shard) const {
+  const bool is_known = shard >= 0 && shard < static_cast<int>(step.auditors.size());
+  return is_known ? step.auditors[static_cast<std::size_t>(shard)] : -1;
+}
+
 bool JobInside::is_audited(const Step::State& step, int shard) const {
   if (replay_) return true;  // Its hash is compared with that of the bundle.
-  if (!is_auditing() || shard < 0 || shard >= step.shards) return false;
-  const auto is_this = [&](const Dispute& dispute) { return dispute.shard == shard; };
-  const bool is_first = shard == 0 && step.number == first_of_round_;
-  const bool is_wanted = is_first || is_chosen(per_million_, step.number, shard) ||
-                         std::any_of(disputes_.begin(), disputes_.end(), is_this);
-  return is_wanted && !skips(step, shard);
+  return auditor(step, shard) >= 0 && !skips(step, shard);
 }
 
 // Of all ranks.
@@ -33,10 +49,6 @@ std::vector<int> JobInside::audited(const Step::State& step) const {
     if (is_audited(step, shard)) result.push_back(shard);
   }
   return result;
-}
-
-int JobInside::auditor(const Step::State& step, int shard) const {
-  return auditor_of(hosts_, step.number, shard, owner(step, shard));
 }
 
 int JobInside::owner(const Step::State& step, int shard) const {

@@ -41,9 +41,10 @@ struct Step::State {
   std::optional<std::int32_t> vote = {};
   std::optional<bool> voted = {};
   bool is_committed = false;
-  bool is_counted = false;  // The ballots of all ranks have been.
-  int shards = 0;           // Of which the ranks have divided this step; 0: not yet.
-  double work = 0;          // Of this rank's shards.
+  bool is_counted = false;         // The ballots of all ranks have been.
+  int shards = 0;                  // Of which the ranks have divided this step; 0: not yet.
+  std::vector<int> auditors = {};  // By shard; -1: it is not audited. None if no shard is.
+  double work = 0;                 // Of this rank's shards.
   worker_sdk::Clock::time_point began = {};  // The body, or its last attempt.
   std::chrono::nanoseconds spent_before{0};  // In calls of groups, by then.
   std::vector<Pace> measured = {};           // By rank, once all have agreed.
@@ -147,6 +148,7 @@ class JobInside {
   void count_shards(const Step::State& step);
   bool follows_speed() const { return !options_.even_shards; }
   bool is_auditing() const { return per_million_ > 0 && group_->world_size() > 1; }
+  std::vector<int> auditors_of(const Step::State& step) const;
   std::vector<int> audited(const Step::State& step) const;
   int owner(const Step::State& step, int shard) const;
   int auditor(const Step::State& step, int shard) const;

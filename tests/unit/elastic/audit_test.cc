@@ -1,5 +1,6 @@
 #include "worker_sdk/elastic/audit.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 #include <vector>
@@ -9,21 +10,72 @@ namespace {
 
 using Hosts = std::vector<int>;
 
-TEST_CASE("Audit: as many shards are chosen as were asked for, others in each step", "[elastic]") {
-  for (const std::int64_t per_million : {0, 20'000, 500'000, 1'000'000}) {
-    int chosen = 0;
-    std::set<std::set<int>> patterns;
-    for (std::int64_t step = 0; step < 1000; ++step) {
-      std::set<int> pattern;
-      for (int shard = 0; shard < 32; ++shard) {
-        if (is_chosen(per_million, step, shard)) pattern.insert(shard);
+// Contiguous ranges, as many shards as `counts` says of each rank.
+std::vector<int> owners_of(const std::vector<int>& counts) {
+  std::vector<int> owners;
+  for (int rank = 0; rank < static_cast<int>(counts.size()); ++rank) {
+    owners.insert(owners.end(), static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]),
+                  rank);
+  }
+  return owners;
+}
+
+struct Audited {
+  std::vector<int> by_owner, by_auditor;
+  std::set<int> shards;
+};
+
+Audited audited(std::int64_t per_million, std::int64_t step, const std::vector<int>& owners,
+                const Hosts& hosts) {
+  Audited result{std::vector<int>(hosts.size()), std::vector<int>(hosts.size()), {}};
+  const std::vector<int> auditors = auditors_of(per_million, step, owners, hosts);
+  REQUIRE(auditors.size() == owners.size());
+  for (std::size_t shard = 0; shard < owners.size(); ++shard) {
+    if (auditors[shard] < 0) continue;
+    result.shards.insert(static_cast<int>(shard));
+    ++result.by_owner[static_cast<std::size_t>(owners[shard])];
+    ++result.by_auditor[static_cast<std::size_t>(auditors[shard])];
+    CHECK(auditors[shard] != owners[shard]);
+  }
+  return result;
+}
+
+TEST_CASE("Audit: as many shards are audited as were asked for, others in each step", "[elastic]") {
+  for (const std::vector<int>& counts : {std::vector{8, 8, 8, 8}, std::vector{3, 12, 8, 9}}) {
+    const std::vector<int> owners = owners_of(counts);
+    for (const std::int64_t per_million : {0, 20'000, 500'000, 1'000'000}) {
+      std::vector<int> times(owners.size());
+      std::set<std::set<int>> patterns;
+      for (std::int64_t step = 0; step < 4000; ++step) {
+        const std::set<int> shards = audited(per_million, step, owners, {0, 0, 1, 1}).shards;
+        for (const int shard : shards) ++times[static_cast<std::size_t>(shard)];
+        patterns.insert(shards);
       }
-      chosen += static_cast<int>(pattern.size());
-      patterns.insert(pattern);
+      for (const int of_shard : times) {
+        CHECK(of_shard / 4000.0 ==
+              Approx(static_cast<double>(per_million) / kMillion).margin(0.03));
+      }
+      if (per_million == 20'000) CHECK(patterns.size() > 100);
     }
-    const double share = chosen / 32'000.0;
-    CHECK(share == Approx(static_cast<double>(per_million) / kMillion).margin(0.01));
-    if (per_million == 20'000) CHECK(patterns.size() > 30);
+  }
+}
+
+TEST_CASE("Audit: a step that is audited costs each rank the same", "[elastic]") {
+  const std::vector<Hosts> all = {
+      {0, 1}, {0, 0, 1, 1}, {0, 0, 1, 1, 2}, {0, 1, 0, 1, 2, 2}, {0, 0}};
+  for (const Hosts& hosts : all) {
+    const std::vector<int> owners = owners_of(std::vector<int>(hosts.size(), 8));
+    int steps = 0;
+    for (std::int64_t step = 0; step < 1000; ++step) {
+      const Audited found = audited(10'000, step, owners, hosts);
+      if (found.shards.empty()) continue;
+      ++steps;
+      CHECK(found.by_owner == std::vector<int>(hosts.size(), 1));
+      CHECK(found.by_auditor == std::vector<int>(hosts.size(), 1));
+    }
+    CHECK(steps > 40);  // 80 in the mean.
+    CHECK(steps < 130);
+    CHECK(audited(375'000, 7, owners, hosts).by_auditor == std::vector<int>(hosts.size(), 3));
   }
 }
 
@@ -40,16 +92,24 @@ TEST_CASE("Audit: a percentage is read, or refused", "[elastic]") {
 
 TEST_CASE("Audit: the second rank is on another host if there is one, and all take turns",
           "[elastic]") {
-  const Hosts two = {0, 0, 1, 1}, one = {0, 0, 0};
-  std::set<int> seen;
-  for (std::int64_t step = 0; step < 200; ++step) {
-    const int auditor = auditor_of(two, step, 3, 1);
-    CHECK(two[static_cast<std::size_t>(auditor)] == 1);
-    seen.insert(auditor);
-    CHECK(auditor_of(one, step, 0, 2) != 2);
+  for (const Hosts& hosts : {Hosts{0, 0, 1, 1}, Hosts{0, 1, 2, 2, 1, 0}, Hosts{0, 0, 0, 1}}) {
+    const std::vector<int> owners = owners_of(std::vector<int>(hosts.size(), 4));
+    std::vector<std::set<int>> seen(hosts.size());
+    for (std::int64_t step = 0; step < 300; ++step) {
+      const std::vector<int> auditors = auditors_of(250'000, step, owners, hosts);
+      for (std::size_t shard = 0; shard < owners.size(); ++shard) {
+        if (auditors[shard] < 0) continue;
+        const auto owner = static_cast<std::size_t>(owners[shard]);
+        CHECK(hosts[owner] != hosts[static_cast<std::size_t>(auditors[shard])]);
+        seen[owner].insert(auditors[shard]);
+      }
+    }
+    for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+      CHECK(std::ssize(seen[rank]) == std::count_if(hosts.begin(), hosts.end(),
+                                                    [&](int host) { return host != hosts[rank]; }));
+    }
   }
-  CHECK(seen == std::set<int>{2, 3});
-  CHECK(auditor_of(Hosts{0}, 5, 0, 0) == -1);
+  CHECK(auditors_of(kMillion, 5, std::vector{0, 0}, Hosts{0}) == std::vector{-1, -1});
 }
 
 TEST_CASE("Audit: a third host votes; without one the two compute again", "[elastic]") {
