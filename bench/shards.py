@@ -73,7 +73,7 @@ def audits(options):
             runs.append(run(options, False, AUDIT=str(percent)))
     for percent, runs in found.items():
         ratios = [a[1] / b[1] for a, b in zip(runs, found[0])]
-        share = statistics.mean(each[5] for each in runs) / (options.steps * options.shards / options.ranks)
+        share = statistics.mean(each[5] for each in runs) / (options.steps / 2 * options.shards / options.ranks)
         print(f"| {percent} % | {spread([each[1] for each in runs])} | {spread(ratios)} | {share:.2%} |", flush=True)
     same_weights({each[4] for runs in found.values() for each in runs})
 

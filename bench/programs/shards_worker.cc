@@ -1,7 +1,7 @@
 // A worker of bench/shards.py: a Job whose shards each take the same work, on ranks of which one
 // may be slow. Rank 0 prints "<median ms> <mean ms> <moved shards> <shards of the slow rank> <hash>
 // <audited shards>"; the times are those of the second half of the steps, and the audited shards
-// those of other ranks that it has computed as well.
+// those of other ranks that it has computed as well in these.
 //
 //   STEPS, SHARDS   of the job
 //   MS              the time of a shard
@@ -58,8 +58,14 @@ class Worker {
     job.keep(
         "units", [&] { return sums_.state(); },
         [&](std::string_view state) { sums_.restore(state); });
-    job.run(steps_, [&](Step& step) { train(step); });
+    job.run(steps_, [&](Step& step) {
+      if (times_.size() == static_cast<std::size_t>(steps_ / 2)) {
+        audited_before_ = job.counters().audited_shards;
+      }
+      train(step);
+    });
     if (job.rank() != 0) return;
+    const std::int64_t audited = job.counters().audited_shards - audited_before_;
     auto last = std::span(times_).subspan(times_.size() / 2);
     std::sort(last.begin(), last.end());
     const double mean =
@@ -68,7 +74,7 @@ class Worker {
                 static_cast<long long>(job.counters().moved_shards), static_cast<long long>(slows_),
                 static_cast<unsigned long long>(
                     ddprun::checksum(weights_.data(), kWeights * sizeof(float))),
-                static_cast<long long>(job.counters().audited_shards));
+                static_cast<long long>(audited));
   }
 
  private:
@@ -144,7 +150,7 @@ class Worker {
   std::vector<float> weights_ = std::vector<float>(kWeights, 1);
   std::vector<double> times_;  // Of each step, in ms.
   Clock::time_point last_ = Clock::now();
-  std::int64_t slows_ = 0;
+  std::int64_t slows_ = 0, audited_before_ = 0;
   int round_ = -1;
 };
 

@@ -93,9 +93,10 @@ class Circle {
 }  // namespace
 
 std::vector<int> auditors_of(std::int64_t per_million, std::int64_t step,
-                             std::span<const int> owners, std::span<const int> hosts) {
+                             std::span<const int> owners, std::span<const int> hosts,
+                             std::size_t least) {
   std::vector<int> auditors(owners.size(), -1);
-  if (hosts.size() < 2 || per_million == 0) return auditors;
+  if (hosts.size() < 2) return auditors;
   std::vector<std::vector<std::size_t>> shards(hosts.size());  // By owner.
   for (std::size_t shard = 0; shard < owners.size(); ++shard) {
     shards[static_cast<std::size_t>(owners[shard])].push_back(shard);
@@ -105,8 +106,9 @@ std::vector<int> auditors_of(std::int64_t per_million, std::int64_t step,
   const auto lot = static_cast<std::size_t>(number_of(kChoiceKey, step, 0) % kMillion);
   for (int owner = 0; owner < static_cast<int>(hosts.size()); ++owner) {
     const std::vector<std::size_t>& its = shards[static_cast<std::size_t>(owner)];
-    const std::size_t chosen =
+    const std::size_t wanted =
         (its.size() * static_cast<std::size_t>(per_million) + lot) / kMillion;
+    const std::size_t chosen = std::min(std::max(wanted, least), its.size());
     const std::uint64_t first = number_of(kShardKey, step, owner);
     for (std::size_t nth = 0; nth < chosen; ++nth) {
       auditors[its[(first + nth) % its.size()]] = circle.auditor(owner, nth);

@@ -26,9 +26,11 @@ std::int64_t per_million_of(const std::string& percent);
 // a number for each host.
 // The ranks are audited in the same steps, and each computes as many shards of another as that one
 // of it: a step lasts as long as its last rank, so that single audits would each cost a whole shard.
-// Only if one host has more than half of the ranks the others compute more.
+// Only if one host has more than half of the ranks the others compute more. `least`: of each rank
+// at least so many shards, whatever the step.
 std::vector<int> auditors_of(std::int64_t per_million, std::int64_t step,
-                             std::span<const int> owners, std::span<const int> hosts);
+                             std::span<const int> owners, std::span<const int> hosts,
+                             std::size_t least = 0);
 
 // A shard whose owner and auditor have found different results.
 struct Dispute {

@@ -14,16 +14,15 @@ namespace ddprun::elastic {
 
 using worker_sdk::GroupInside;
 
-// In the first step of a round the first shard is audited, too: so two hosts are compared at once.
-// A shard in dispute is computed again by the same two.
+// In the first step of a round one shard of each rank is: so all hosts are compared at once. A
+// shard in dispute is computed again by the same two.
 std::vector<int> JobInside::auditors_of(const Step::State& step) const {
   if (!is_auditing()) return {};
   std::vector<int> owners;
   for (int shard = 0; shard < step.shards; ++shard) owners.push_back(owner(step, shard));
-  std::vector<int> auditors = elastic::auditors_of(per_million_, step.number, owners, hosts_);
-  if (step.number == first_of_round_ && auditors.front() < 0) {
-    auditors.front() = elastic::auditors_of(kMillion, step.number, owners, hosts_).front();
-  }
+  const std::size_t least = step.number == first_of_round_ ? 1 : 0;
+  std::vector<int> auditors =
+      elastic::auditors_of(per_million_, step.number, owners, hosts_, least);
   for (const Dispute& dispute : disputes_) {
     if (dispute.shard < step.shards)
       auditors[static_cast<std::size_t>(dispute.shard)] = dispute.auditor;

@@ -76,6 +76,10 @@ TEST_CASE("Audit: a step that is audited costs each rank the same", "[elastic]")
     CHECK(steps > 40);  // 80 in the mean.
     CHECK(steps < 130);
     CHECK(audited(375'000, 7, owners, hosts).by_auditor == std::vector<int>(hosts.size(), 3));
+    // As at the start of a round.
+    const std::vector<int> auditors = auditors_of(1, 7, owners, hosts, 1);
+    CHECK(std::ssize(hosts) ==
+          std::count_if(auditors.begin(), auditors.end(), [](int rank) { return rank >= 0; }));
   }
 }
 
