@@ -6,7 +6,8 @@
 PYTHON_EXEC names the interpreter with torch. Each run starts start_worker.py, in which the last rank dies once after its third
 step: "start" is from the order until rank 0 has done its first step, "restart" from the death until rank 0 of the next round has.
 Contestants take turns; prints medians [min-max] of the rounds and the rounds' own ratios to ddprun without --preload. torchrun
-runs with --monitor-interval 0.1. The first run of ddprun --preload, from which it learns, is not counted. "kept" runs with
+runs with --monitor-interval 0.1, and with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: without it PyTorch 2.15's torchrun restarts no
+script of two ranks or more, as they read the addresses of the ranks before them (none of 7 runs). The first run of ddprun --preload, from which it learns, is not counted. "kept" runs with
 --preload-keep, a script that is written anew before each run; neither is the run counted that keeps first.
 """
 
@@ -46,7 +47,7 @@ def run(name, build, ranks, folder):
     open(log, "w", encoding="ascii").close()
     environment = {k: v for k, v in os.environ.items() if not LEFT_OUT.match(k)}
     environment.update(PYTHON_EXEC=PYTHON, START_LOG=log, XDG_CACHE_HOME=folder, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="",
-                       PYTHONWARNINGS="ignore", PYTHONDONTWRITEBYTECODE="1")
+                       PYTHONWARNINGS="ignore", PYTHONDONTWRITEBYTECODE="1", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     ordered = time.monotonic()
     done = subprocess.run(command_of(name, build, ranks, folder), env=environment, capture_output=True, text=True, timeout=LIMIT_S,
                           check=False)
