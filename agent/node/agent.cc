@@ -116,6 +116,7 @@ int Agent::run() {
   open_window();
   keep_status();
   loop_.run();
+  if (options_.on_decided) options_.on_decided(status_);
   if (status_ != kExitPreempted) kept_.keep();
   return status_;
 }

@@ -106,6 +106,9 @@ struct AgentOptions {
   AgentFiles files;
   std::string preload;  // Modules of the fork server, see ForkServer; empty: there is none.
   KeepOptions keep;     // The fork server, for later runs.
+  // Called once the exit code is decided and everything that reports it is done. What this process
+  // does afterwards can fail, or end, without harm. May be empty.
+  std::function<void(int status)> on_decided;
   MemoryPlace memory;
   StdinChoice stdin_for;
   bool one_port = false;        // No worker connects to another node but through the daemon.

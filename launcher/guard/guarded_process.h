@@ -117,6 +117,9 @@ struct Child {
   std::optional<TimePoint> start_at;
 
   bool is_agent() const { return plan->kind == GuardedChild::Kind::kAgent; }
+  std::optional<int> decided() const {
+    return plan->decided ? plan->decided->read() : std::nullopt;
+  }
 };
 
 // SIGTSTP and SIGCONT stop and continue a process by themselves.

@@ -1,6 +1,7 @@
 #include "launcher/guard/guardian.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +66,7 @@ class Guardian {
   void kill_agent_cgroup(int pid);
   std::optional<TimePoint> next_deadline() const;
   bool any(bool agents) const;
+  bool all_decided() const;
   bool owns(int pid) const;
 
   const GuardianPlan& plan_;
@@ -85,6 +87,13 @@ class Guardian {
 bool Guardian::any(bool agents) const {
   return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
     return child.is_agent() == agents && (child.process || child.start_at);
+  });
+}
+
+// Whether what the agents that live still do changes nothing.
+bool Guardian::all_decided() const {
+  return std::all_of(children_.begin(), children_.end(), [](const Child& child) {
+    return !child.is_agent() || !child.process || child.decided();
   });
 }
 
@@ -220,7 +229,7 @@ void Guardian::handle_signals() {
 // and the third time, everything is killed at once.
 void Guardian::interrupt_again() {
   log::warning("interrupted again: killing everything");
-  exit_code_ = exit_code_of_signal(SIGINT);
+  if (!all_decided()) exit_code_ = exit_code_of_signal(SIGINT);
   const bool is_first = !std::exchange(passed_now_on_, true);
   if (!is_first || !pass_now_on(children_)) return kill_all();
   kill_at_ = Clock::now() + kPassOnLimit;
@@ -251,9 +260,13 @@ void Guardian::kill_agent_cgroup(int pid) {
 }
 
 void Guardian::agent_ended(const Child& child, int pid, const ChildEnd& end) {
-  if (exit_code_ == 0) exit_code_ = exit_code_of(end);
-  if (end.signal == 0 && !end.unseen) return;
+  const bool was_killed = end.signal != 0 || end.unseen;
+  const std::optional<int> decided = was_killed ? child.decided() : std::nullopt;
+  if (exit_code_ == 0) exit_code_ = decided.value_or(exit_code_of(end));
+  if (!was_killed) return;
   const bool by_us = leave_at_.has_value();
+  if (decided && !by_us) log::warning(agent_killed_late(child.plan->name, pid, end));
+  if (decided) return;
   const std::string text = agent_killed(child.plan->name, pid, end, by_us);
   if (!by_us) log::error(text);
   if (plan_.on_agent_killed) plan_.on_agent_killed({*child.plan, exit_code_, text, by_us});
@@ -307,6 +320,23 @@ void Guardian::kill_strays() {
 }
 
 }  // namespace
+
+Result<DecidedCode> DecidedCode::make() {
+  UniqueFd memory(::memfd_create("ddprun-decided", MFD_CLOEXEC));
+  if (!memory) return errno_failure("making memory for an agent's exit code");
+  return DecidedCode(std::move(memory));
+}
+
+void DecidedCode::decide(int exit_code) const {
+  const auto byte = static_cast<unsigned char>(exit_code);
+  (void)!::pwrite(memory_.get(), &byte, 1, 0);
+}
+
+std::optional<int> DecidedCode::read() const {
+  unsigned char byte = 0;
+  if (::pread(memory_.get(), &byte, 1, 0) != 1) return std::nullopt;
+  return byte;
+}
 
 int guard(const GuardianPlan& plan) { return Guardian(plan).run(); }
 

@@ -20,11 +20,29 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/error.h"
+#include "common/system/descriptors.h"
 #include "launcher/guard/keeper.h"
 
 namespace ddprun::launcher {
+
+// The exit code of an agent once it is decided and reported, in memory that the agent shares with
+// us: whatever becomes of the agent after that does not change it.
+class DecidedCode {
+ public:
+  static Result<DecidedCode> make();
+
+  void decide(int exit_code) const;  // In the agent.
+  std::optional<int> read() const;   // Nothing: it is not decided yet.
+
+ private:
+  explicit DecidedCode(UniqueFd memory) : memory_(std::move(memory)) {}
+
+  UniqueFd memory_;
+};
 
 struct GuardedChild {
   enum class Kind {
@@ -56,12 +74,15 @@ struct GuardedChild {
   std::vector<std::string> environment = {};
   std::vector<int> inherited_fds = {};
 
+  // Of an agent, borrowed; null: its exit code is that of its process.
+  const DecidedCode* decided = nullptr;
+
   // An agent that has nodes elsewhere: it gets a second Ctrl-C as Origin::kNow, so that it can pass
   // it on; it is killed only if it has not ended soon after.
   bool passes_now_on = false;
 };
 
-// An agent that was killed, or ended in an unknown way, and could give no verdict itself.
+// An agent that was killed, or ended in an unknown way, before its exit code was decided.
 struct AgentKilled {
   const GuardedChild& agent;
   int exit_code;     // The exit code of ddprun.
@@ -93,9 +114,9 @@ struct GuardianPlan {
 
 // Starts the children and returns when all agents are gone and nothing else is left. The result is
 // the exit code of the first agent that ended with another code than 0 (128 + n for signal n), 130
-// after a second Ctrl-C at a terminal. Forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
-// SIGTSTP and SIGCONT to the agents; see stays_ignored() for those that were ignored when we were
-// started.
+// after a second Ctrl-C at a terminal while an agent's code was not decided. Forwards SIGINT,
+// SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT to the agents; see
+// stays_ignored() for those that were ignored when we were started.
 int guard(const GuardianPlan& plan);
 
 }  // namespace ddprun::launcher

@@ -39,6 +39,11 @@ std::string agent_killed(const std::string& name, int pid, const ChildEnd& end, 
          "; its workers were killed with it";
 }
 
+std::string agent_killed_late(const std::string& name, int pid, const ChildEnd& end) {
+  return name + " (pid " + std::to_string(pid) + ") " + describe(end) +
+         " after the run had ended, which changes nothing in its result";
+}
+
 std::string service_died(const std::string& what, const RespawnBudget::Next& next, TimePoint now,
                          int count, int per_window) {
   if (next.is_late) {

@@ -31,6 +31,9 @@ std::string describe(const ChildEnd& end);
 // The message when the agent `name` was killed, by others or by us after a second Ctrl-C.
 std::string agent_killed(const std::string& name, int pid, const ChildEnd& end, bool by_us);
 
+// The message when it was killed by others once its exit code was decided.
+std::string agent_killed_late(const std::string& name, int pid, const ChildEnd& end);
+
 // At most `per_window` new starts in any `window`; the first at once, then after 0.2 s, 0.4 s, ...,
 // and those beyond that number as soon as it allows: what is dead for ever repairs nothing.
 class RespawnBudget {

@@ -139,14 +139,18 @@ std::string make_job_cgroup(const std::string& path) {
   return made ? *made : "";
 }
 
-GuardedChild agent_child(const NodeContext& context, int index) {
+// `decided` may be null: where there is no memory for it.
+GuardedChild agent_child(const NodeContext& context, int index, const DecidedCode* decided) {
   GuardedChild node;
   node.name = agent_name(context, index);
   node.takes_signals = node.knows_senders = true;
-  node.body = [&context, index] {
+  node.decided = decided;
+  node.body = [&context, index, decided] {
     const bool several = context.plan.local_nodes > 1;
     start_log(several ? "ddprun node " + std::to_string(index) : "ddprun", context.options);
-    return run_node(context, index);
+    return run_node(context, index, [decided](int status) {
+      if (decided) decided->decide(status);
+    });
   };
   return node;
 }
@@ -239,10 +243,11 @@ struct GuardedRun {
   std::optional<GuardedChild> companion;  // Started beside the agents.
   RunFolders folders = {};
   KeptRun kept = {};
-  std::vector<NodeMemory> memory = {};  // By local node.
+  std::vector<NodeMemory> memory = {};                   // By local node.
+  std::vector<std::optional<DecidedCode>> decided = {};  // By local node.
 };
 
-std::vector<GuardedChild> children_of(const GuardedRun& run) {
+std::vector<GuardedChild> children_of(GuardedRun& run) {
   const NodeContext& context = run.context;
   const bool verbose = context.options.verbosity == Verbosity::kVerbose;
   std::vector<GuardedChild> children;
@@ -253,8 +258,11 @@ std::vector<GuardedChild> children_of(const GuardedRun& run) {
   for (std::size_t i = 0; i < run.memory.size(); ++i) {
     children.push_back(memory_child(context, run.memory[i], static_cast<int>(i)));
   }
+  run.decided.resize(static_cast<std::size_t>(context.plan.local_nodes));
   for (int index = 0; index < context.plan.local_nodes; ++index) {
-    children.push_back(agent_child(context, index));
+    auto& decided = run.decided[static_cast<std::size_t>(index)];
+    if (auto made = DecidedCode::make()) decided = std::move(*made);
+    children.push_back(agent_child(context, index, decided ? &*decided : nullptr));
   }
   if (context.options.preflight == Preflight::kFast) children.push_back(preflight_child(context));
   return children;

@@ -332,10 +332,11 @@ Result<agent::LogFolder> log_folder(const NodeContext& context, int index) {
 
 }  // namespace
 
-int run_node(const NodeContext& context, int index) {
+int run_node(const NodeContext& context, int index, std::function<void(int status)> decided) {
   const Limits before = raise_soft_limits();
   agent::AgentOptions node = agent_options(context, index);
   node.worker_limits = before;
+  node.on_decided = std::move(decided);
   auto logs = log_folder(context, index);
   if (!logs) {
     log::error(to_string(logs.error()));

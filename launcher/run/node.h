@@ -1,6 +1,7 @@
 #pragma once
 // The plan -> the options of one node's agent. Called by launch.cc for each local node.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,7 +50,8 @@ void write_agent_killed(const NodeContext& context, rendezvous::Verdict::Kind ki
 // `index` counts the nodes of this machine.
 agent::AgentOptions agent_options(const NodeContext& context, int index);
 
-// Runs the node; call it in a process of its own. Returns its exit status.
-int run_node(const NodeContext& context, int index);
+// Runs the node; call it in a process of its own. Returns its exit status; `decided` gets that as
+// soon as nothing can change it.
+int run_node(const NodeContext& context, int index, std::function<void(int status)> decided);
 
 }  // namespace ddprun::launcher

@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import json
 import os
 import re
 import signal
@@ -174,6 +175,51 @@ class Keeps(KeepCase):
         job.signal(signal.SIGINT)
         self.finish(job, 130)
         self.assertRegex(job.err(), KEPT)
+
+
+class Verdict(KeepCase):
+    """The run is over and reported before anything is saved."""
+
+    # In the fork server: as it saves itself, it stops until it is killed.
+    STOPS = """
+        import os, signal
+        real = os.stat
+        def stat(*arguments, **options):
+            with open("/proc/self/comm") as name:
+                saves = name.read() == "ddprun-preload\\n" and os.access(os.environ["D"] + "/over", os.F_OK)
+            if saves:
+                os.mkdir(os.environ["D"] + "/saving")
+                signal.pause()
+            return real(*arguments, **options)
+        os.stat = stat
+        """
+
+    def test_an_agent_that_is_killed_as_it_saves_does_not_change_how_the_run_has_ended(self):
+        self.write_library("lib_stops.py", self.STOPS)
+        script = self.write("ends.py", """
+            import os, sys
+            os.mkdir(os.environ["D"] + "/over")
+            sys.exit(int(sys.argv[1]))
+            """)
+        for code in (0, 7):
+            with self.subTest(code):
+                verdict = self.path(f"verdict{code}")
+                job = self.start_preloaded("--error-file", verdict, script, str(code), modules="lib_stops")
+                wait_until(lambda: os.path.exists(self.path("saving")), job.text)
+                os.kill(job.agents()[0].pid, signal.SIGKILL)
+                self.finish(job, code)
+                self.assertIn("was killed by SIGKILL after the run had ended", job.err())
+                self.assertEqual(self.holders(), [])
+                history = subprocess.run([os.path.join(ddprun_case.BIN, "ddprunctl"), "history", "--json"], capture_output=True, timeout=60,
+                                         check=True, env={**os.environ, "XDG_STATE_HOME": self.path("state")})
+                run = json.loads(history.stdout)["runs"][0]
+                self.assertEqual((run["state"], run["exit_code"]), ("ended", code))
+                self.assertEqual(os.path.exists(verdict), code != 0)
+                if code:
+                    with open(verdict, encoding="utf-8") as file:
+                        self.assertEqual(json.load(file)["kind"], "worker_failed")
+                for name in ("over", "saving"):
+                    os.rmdir(self.path(name))
 
 
 class Learns(KeepCase):

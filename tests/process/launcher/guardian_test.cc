@@ -234,6 +234,55 @@ TEST_CASE("Guardian: within a process it leaves no trace", "[guardian]") {
   }
 }
 
+// Runs one agent; it is expected to be killed.
+int guard_one(const GuardedChild& agent, int& reported) {
+  GuardianPlan plan;
+  plan.children.push_back(agent);
+  plan.on_agent_killed = [&](const AgentKilled&) { ++reported; };
+  return guard(plan);
+}
+
+TEST_CASE("Guardian: an agent that is killed once its exit code is decided has ended with that",
+          "[guardian][kill]") {
+  for (const int code : {0, 7, 255}) {
+    const auto decided = DecidedCode::make();
+    REQUIRE(decided);
+    CHECK(decided->read() == std::nullopt);
+    int reported = 0;
+    const auto body = [&] {
+      decided->decide(code);
+      ::raise(SIGKILL);
+      return 1;
+    };
+    CHECK(guard_one({.name = "node", .body = body, .decided = &*decided}, reported) == code);
+    CHECK(reported == 0);
+  }
+  const auto undecided = DecidedCode::make();
+  REQUIRE(undecided);
+  int reported = 0;
+  const auto body = [] { return ::raise(SIGKILL); };
+  CHECK(guard_one({.name = "node", .body = body, .decided = &*undecided}, reported) == 137);
+  CHECK(reported == 1);
+}
+
+TEST_CASE("Guardian: impatience does not change an exit code that is decided", "[guardian]") {
+  for (const bool is_decided : {true, false}) {
+    const auto decided = DecidedCode::make();
+    REQUIRE(decided);
+    int reported = 0;
+    const auto body = [&] {
+      if (is_decided) decided->decide(7);
+      ::sigqueue(::getppid(), SIGINT, {.sival_int = kNowValue});
+      for (;;) ::pause();
+      return 1;
+    };
+    const GuardedChild agent{
+        .name = "node", .body = body, .takes_signals = true, .decided = &*decided};
+    CHECK(guard_one(agent, reported) == (is_decided ? 7 : 130));
+    CHECK(reported == (is_decided ? 0 : 1));
+  }
+}
+
 TEST_CASE(
     "Guardian: a service inherits the descriptors it was promised, under their numbers, and no "
     "other",
