@@ -326,8 +326,8 @@ class Faults(PreloadCase):
         self.write("lib_busy.py", """
             import os, time
             def compute():
-                until = time.process_time() + 0.55  # Of the server and of its first child: more than a second, and few at a load by others.
-                while time.process_time() < until:
+                until = time.monotonic() + 0.55  # In the server and in its first child: more than a second, at any load by others.
+                while time.monotonic() < until:
                     pass
             os.register_at_fork(before=compute)
             """, "library")
@@ -466,6 +466,40 @@ class Modules(PreloadCase):
 
     def test_a_copy_of_all_variables(self):
         self.leaves_out("import os; COPY = dict(os.environ)", "")
+        self.leaves_out("import os; COPY = os.environ.copy()", "")
+
+    def test_a_copy_of_all_variables_that_does_not_outlive_the_import(self):
+        self.write("lib_copies.py", """
+            import os
+
+            def own(variables):
+                copy = dict(variables)
+                return {name: copy[name] for name in copy if name.startswith("LIB_")}
+
+            OWN = own(os.environ)
+            """, "library")
+        script = self.write("here.py", "import lib_copies; print('own', lib_copies.OWN)")
+        job = self.run_preloaded(script, modules="lib_copies", env={"LIB_ONE": "1"})
+        self.assert_preloaded(job)
+        self.assertIn("own {'LIB_ONE': '1'}", job.out())
+        self.assertNotIn("left out", job.err())
+
+    def test_what_imports_such_a_module_is_left_out_with_it(self):
+        self.write("lib_counts.py", """
+            import os
+            with open(os.environ["D"] + "/imports", "a") as file:
+                file.write("1")
+            """, "library")
+        self.write("lib_outer.py", "import lib_middle", "library")
+        self.write("lib_middle/__init__.py", "from . import part", "library")
+        self.write("lib_middle/part.py", "import lib_inner", "library")
+        self.write("lib_inner.py", "import os; RANK = int(os.environ.get('LOCAL_RANK', 0))", "library")
+        script = self.write("here.py", self.HERE)
+        job = self.run_preloaded(script, modules="lib_counts,lib_outer,lib_middle,lib_inner,xml")
+        self.assertIn("has lib_counts xml\n", job.out())
+        self.assertRegex(job.err(), r"preloaded .*left out: lib_outer, lib_middle, lib_inner\n")
+        with open(self.path("imports"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "11")  # The server began anew once.
 
     def test_an_import_that_fails_half_way(self):
         self.leaves_out("import json.tool; raise RuntimeError('no')", "")
@@ -686,9 +720,38 @@ class Learned(PreloadCase):
         job = self.run_preloaded(script)
         self.assertIn("is started cold: the program sets OMP_NUM_THREADS before it imports", job.err())
 
+    def installed(self):
+        """A folder of the user's for libraries, and the environment in which Python finds it."""
+        folder = f"user/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+        os.makedirs(self.path(folder), exist_ok=True)
+        return folder, {"PYTHONUSERBASE": self.path("user")}
+
+    def run_after_setting(self, variable, *modules):
+        """The second run of a program that has an installed tool set a variable, and then imports."""
+        folder, env = self.installed()
+        self.write("lib_tool.py", f"import os\ndef run():\n    os.environ['{variable}'] = '3'", folder)
+        script = self.write("train.py", f"import lib_tool\nlib_tool.run()\nimport {', '.join(modules)}")
+        self.run_preloaded(script, env=env)
+        return self.run_preloaded(script, env=env)
+
+    def test_a_variable_that_no_import_reads_may_be_set_before(self):
+        self.assert_preloaded(self.run_after_setting("LIB_SEED", "xml.dom.minidom"))
+
+    def test_a_variable_that_an_import_reads_is_named_with_it(self):
+        folder, _ = self.installed()
+        for text in ("os.environ.get('LIB_SEED')", "'LIB_SEED' in os.environ", "[v for k, v in os.environ.items() if k[:4] == 'LIB_']"):
+            self.write("lib.py", f"import os; SEED = {text}", folder)
+            job = self.run_after_setting("LIB_SEED", "lib")
+            self.assertIn("is started cold: the program sets LIB_SEED before it imports lib, which may read it", job.err())
+
+    def test_a_variable_whose_name_a_shared_library_has_is_named_with_it(self):
+        if importlib.util.find_spec("_sqlite3") is None:
+            self.skipTest("this Python has no sqlite3")
+        job = self.run_after_setting("SQLITE_TMPDIR", "sqlite3")
+        self.assertRegex(job.err(), r"is started cold: the program sets SQLITE_TMPDIR before it imports \S*sqlite3\S*, which")
+
     def test_what_a_library_sets_while_it_is_imported_is_no_setting_of_the_program(self):
-        installed = f"user/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
-        os.makedirs(self.path(installed))
+        installed, env = self.installed()
         self.write("lib_sets/__init__.py", """
             import os
             os.environ["LIB_SETS"] = "1"
@@ -706,7 +769,7 @@ class Learned(PreloadCase):
             with self.subTest(script):
                 train = self.write(f"train{number}.py", script)
                 for check in (lambda job: None, self.assert_preloaded):
-                    check(self.run_preloaded(train, env={"PYTHONUSERBASE": self.path("user")}))
+                    check(self.run_preloaded(train, env=env))
 
     def test_each_way_to_set_a_variable_is_found(self):
         sys.path.insert(0, os.path.join(HERE, "../../python/startup"))

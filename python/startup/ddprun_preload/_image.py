@@ -14,6 +14,8 @@ import struct
 import sys
 from typing import Any
 
+from . import _libraries
+
 # Beside the folder of sitecustomize.py, in the build tree and when installed.
 _STARTUP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LIBRARY = os.path.join(os.path.dirname(_STARTUP), "libddprun-image.so")
@@ -60,18 +62,13 @@ def _file_of(module: object) -> str:
     return path if isinstance(path, str) else ""
 
 
-def _mapped_files() -> set[str]:
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        paths = [line.rstrip("\n").split(None, 5)[5:] for line in maps]
-    return {path[0] for path in paths if path and path[0].startswith("/")}
-
-
 def states() -> dict[str, State | None]:
     """Return the files that this process has read its modules from, each with its state.
 
     With the folders of packages, where an installation comes or goes.
     """
-    paths = {_file_of(module) for module in list(sys.modules.values())} | _mapped_files()
+    paths = {_file_of(module) for module in list(sys.modules.values())}
+    paths |= _libraries.mapped_files()
     paths |= {os.path.join(_STARTUP, "sitecustomize.py"), os.path.dirname(os.__file__)}
     paths |= {os.path.join(sys.prefix, "pyvenv.cfg"), *site.getsitepackages()}
     if site.ENABLE_USER_SITE:

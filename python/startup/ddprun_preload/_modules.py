@@ -6,10 +6,9 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Collection, ItemsView, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator
 
-from . import _source
+from . import _libraries, _reads, _source
 from ._command import Command
 from ._learned import Learned
 
@@ -29,7 +28,8 @@ _SLOW_SHARE = 5  # A package that takes such a part of the time is named.
 
 failed: list[str] = []  # Names that could not be imported.
 seconds: dict[str, float] = {}  # Of the imports of each top-level name, with what they import.
-blamed: list[str] = []  # A name and why it must not be imported before the fork, or empty.
+# Empty; or names that must not be imported before the fork, and why: all import the last one.
+blamed: list[tuple[list[str], str]] = []
 
 
 def names_for(wanted: str, command: Command, learned: Learned) -> tuple[list[str], str]:
@@ -42,65 +42,42 @@ def names_for(wanted: str, command: Command, learned: Learned) -> tuple[list[str
     return learned.names(), ""
 
 
-def set_by_program(learned: Learned, changed: Collection[bytes]) -> str:
-    """Return a variable that the program sets before it imports, so that modules may read it.
+def set_too_late(learned: Learned, changed: Collection[bytes]) -> tuple[str, str]:
+    """Return a variable that the program sets before an import that may read it, and which does.
 
     Modules that set variables themselves have done so here, too.
     """
     for name in learned.set_before():
         if os.fsencode(name) not in changed and _source.is_read_early(name):
-            return name
-    return ""
-
-
-class _Watched(type(os.environ)):  # type: ignore[misc]
-    """os.environ while modules are imported: notes the first name of a rank's that is read."""
-
-    of_ranks: tuple[str, ...] = ()
-    read = ""
-
-    def __getitem__(self, key: str) -> str:
-        cls = type(self)
-        if not cls.read and isinstance(key, str) and _is_of_ranks(key, cls.of_ranks):
-            cls.read = key
-        return str(super().__getitem__(key))
-
-    def items(self) -> ItemsView[str, str]:
-        """Return all, for those who look for a name of their own: tqdm does. Not a read of each."""
-        plain = {self.decodekey(key): self.decodevalue(self._data[key]) for key in self._data}
-        return plain.items()
-
-
-def _is_of_ranks(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(
-        name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
-        for pattern in patterns
-    )
+            reader = _reads.reader_of(name) or _libraries.reader_of(name)
+            if reader:
+                return name, reader
+    return "", ""
 
 
 def import_all(names: list[str], dropped: list[str], of_ranks: list[str]) -> Iterator[str]:
     """Import one name after the other; yield each that was new. Stops at one to be blamed."""
-    environ: Any = os.environ
-    plain = type(environ)
-    _Watched.of_ranks = tuple(of_ranks)
-    environ.__class__ = _Watched
-    try:
+    with _reads.Reads(of_ranks) as reads:
         for name in names:
             if name in sys.modules or any(name == d or name.startswith(d + ".") for d in dropped):
                 continue
             began = time.monotonic()
+            reads.begin(name)
             is_whole = _import(name)
             top = name.partition(".")[0]
             seconds[top] = seconds.get(top, 0.0) + time.monotonic() - began
-            if _Watched.read:
-                blamed[:] = name, f"reads {_Watched.read} when it is imported"
-                return
-            if not is_whole:
+            by, flaw = reads.flaw()
+            if flaw:
+                blamed[:] = [(_outermost([name, *by]), flaw)]
+            if flaw or not is_whole:
                 return
             if name in sys.modules:
                 yield name
-    finally:
-        environ.__class__ = plain
+
+
+def _outermost(names: list[str]) -> list[str]:
+    """Return these modules, without those that a package among them contains."""
+    return [n for n in dict.fromkeys(names) if not any(n.startswith(o + ".") for o in names)]
 
 
 def _import(name: str) -> bool:
@@ -111,7 +88,7 @@ def _import(name: str) -> bool:
     except BaseException as error:
         failed.append(name)
         if set(sys.modules) - before and not _is_absent(name, error):
-            blamed[:] = name, f"cannot be imported: {error!r}"[:200]
+            blamed[:] = [([name], f"cannot be imported: {error!r}"[:200])]
             return False
     return True
 

@@ -16,7 +16,7 @@ from ._learned import Learned
 from ._output import Output
 
 _EXIT_FAILED = 1
-_WITHOUT = "DDPRUN_PRELOAD_WITHOUT"  # Names that an earlier attempt of this server left out.
+_WITHOUT = "DDPRUN_PRELOAD_WITHOUT"  # Names that earlier attempts of this server left out.
 _STEPWISE = "DDPRUN_PRELOAD_STEPWISE"  # It has found a flaw, but not the module that causes it.
 _WITHOUT_MAX = 5
 _KEEP = "DDPRUN_PRELOAD_KEEP"  # It may be saved; "kept": an earlier one that was saved comes first.
@@ -35,7 +35,8 @@ class _Server:
         self.folder = os.getcwd()
         self.name = _kernel.process_name()
         self.output = Output()
-        self.without = [name for name in os.environ.pop(_WITHOUT, "").split(":") if name]
+        groups = os.environ.pop(_WITHOUT, "").split(":")
+        self.without = [group.split(",") for group in groups if group]
         self.stepwise = bool(os.environ.pop(_STEPWISE, ""))
         self.keep = os.environ.pop(_KEEP, "")
         self.changed: dict[bytes, bytes | None] = {}  # Variables that modules have set, or removed.
@@ -61,24 +62,27 @@ class _Server:
 
     def load(self, names: list[str], began: float, kept: Collection[str] = ()) -> None:
         """Import these names; of a kept server, which has imported `kept`, the new ones."""
-        dropped = self.forbidden() + self.without
+        dropped = self.forbidden()
+        dropped += [name for group in self.without for name in group if name not in dropped]
         started = time.time_ns() - _kernel.age_ns()
         before = dict(os.environb)
         for name in _modules.import_all(names, dropped, self.of_ranks):
             if self.stepwise:
                 self.check(name)
         if _modules.blamed:
-            self.start_again(*_modules.blamed)
+            self.start_again(*_modules.blamed[0])
         flaw = self.output.flaw() or _inspection.flaw()
         if flaw:
-            self.start_again("", flaw)
+            self.start_again([], flaw)
         for variable in before.keys() | os.environb.keys():
             if os.environb.get(variable) != before.get(variable):
                 self.changed[variable] = os.environb.get(variable)
         is_auto = self.wanted == "auto"
-        set_first = _modules.set_by_program(self.learned, self.changed) if is_auto else ""
-        if set_first:
-            self.refuse(f"the program sets {set_first} before it imports modules that may read it")
+        if is_auto:
+            late, reader = _modules.set_too_late(self.learned, self.changed)
+            if late:
+                why = f"the program sets {late} before it imports {reader}, which may read it"
+                self.refuse(why)
         if kept and set(sys.modules) <= set(kept):
             text = _modules.summary(time.monotonic() - began, dropped)
             return self.channel.resumed(text + ", kept by an earlier run")
@@ -190,19 +194,19 @@ class _Server:
     def check(self, name: str) -> None:
         flaw = self.output.flaw() or _inspection.flaw()
         if flaw:
-            self.start_again(name, flaw)
+            self.start_again([name], flaw)
 
-    def start_again(self, name: str, flaw: str) -> None:
-        """Begin anew, without `name` or to find it, as an import cannot be taken back."""
-        blame = f"{name} {flaw}" if name else f"an imported module {flaw}"
-        if (self.stepwise and not name) or len(self.without) >= _WITHOUT_MAX:
+    def start_again(self, names: list[str], flaw: str) -> None:
+        """Begin anew, without these names or to find one, as an import cannot be taken back."""
+        blame = f"{names[-1]} {flaw}" if names else f"an imported module {flaw}"
+        if (self.stepwise and not names) or len(self.without) >= _WITHOUT_MAX:
             self.refuse(blame)
-        if name and self.wanted == "auto":
+        for name in names if self.wanted == "auto" else []:
             self.learned.forbid(name)
-        without = self.without + ([name] if name else [])
+        without = self.without + ([names] if names else [])
         environment = dict(self.environment)
-        environment[_WITHOUT.encode()] = ":".join(without).encode()
-        environment[_STEPWISE.encode()] = b"" if name and not self.stepwise else b"1"
+        environment[_WITHOUT.encode()] = ":".join(",".join(group) for group in without).encode()
+        environment[_STEPWISE.encode()] = b"" if names and not self.stepwise else b"1"
         environment[_KEEP.encode()] = b"new" if self.keep else b""
         _kernel.set_process_name(self.name)
         _inspection.end_children()
