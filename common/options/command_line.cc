@@ -80,6 +80,21 @@ std::vector<const Option*> abbreviated(std::span<const Option> options, std::str
   return found;
 }
 
+// Whether one of the words may be the option, whole, abbreviated or with other letters. Dashes and
+// underscores are alike here.
+bool may_be_in(const std::vector<std::string>& words, const Option& option) {
+  return std::ranges::any_of(words, [&](std::string_view word) {
+    if (!word.starts_with('-')) return false;
+    if (!word.starts_with("--"))
+      return option.letter != '\0' && word.find(option.letter) != word.npos;
+    word = word.substr(2, word.find('=') - 2);
+    return !word.empty() && word.size() <= option.name.size() &&
+           std::ranges::equal(word, option.name.substr(0, word.size()), [](char typed, char name) {
+             return typed == name || (typed == '_' && name == '-');
+           });
+  });
+}
+
 // "--nproc-per=2" -> "--nproc-per-node=2", as argparse takes it. Whole names are not passed here:
 // CLI11 has taken them. Empty: not the beginning of any option.
 Result<std::string> expanded(std::span<const Option> options, const std::string& argument) {
@@ -178,9 +193,13 @@ Result<CommandLine> read_before_program(std::span<const Option> options, int arg
   app.prefix_command();
   app.set_help_flag();
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  for (const Option& option : options) declare(app, option, /*both_spellings=*/true);
   std::vector<std::string> words;
   for (int i = 1; i < argc; ++i) words.push_back(guarded(argv[i]));
+  // CLI11 compares the names of each option with those of all others, which for a hundred takes
+  // longer than the rest of a launch. So it gets those that may be there.
+  for (const Option& option : options) {
+    if (may_be_in(words, option)) declare(app, option, /*both_spellings=*/true);
+  }
   Result<std::vector<std::string>> rest = take(app, options, words);
   while (rest && !rest->empty()) {
     const Result<std::string> whole = expanded(options, rest->front());

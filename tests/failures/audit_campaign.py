@@ -113,8 +113,8 @@ def main():
         quiet = next(iter(results))
         if options.rare:
             wrong_steps = [rare(folder, seed, quiet) for seed in range(options.seed, options.seed + options.cases)]
-            # An audited shard is computed by the node as its owner, or as its auditor, in half of the cases.
-            chance = 1 - (1 - RARE_PERCENT / 100 * 2 / NODES) ** SHARDS
+            # In a step that is audited each node computes one shard of its own and one of another that are.
+            chance = RARE_PERCENT / 100 * SHARDS / NODES
             print(f"{len(wrong_steps)} cases, found in the wrong step number {sum(wrong_steps) / len(wrong_steps):.2f} in the mean, at most "
                   f"{max(wrong_steps)}; expected {1 / chance:.2f}")
             return shutil.rmtree(folder)
