@@ -286,8 +286,9 @@ std::ranges::iota_view<int, int> JobInside::shards(Step::State& step, int shards
   if (replay_) return shards_of_replay(step, shards);
   const auto mine = division_.of(group_->rank(), shards);
   if (shards != step.shards) return mine;
-  step.work = 0;
+  step.work = step.audit_work = 0;
   for (const int shard : mine) step.work += skips(step, shard) ? 0 : weight_of(shard);
+  for (const int shard : audits(step)) step.audit_work += weight_of(shard);
   return mine;
 }
 
@@ -364,7 +365,7 @@ std::vector<std::int64_t> JobInside::ballot(Step::State& step) {
   const std::size_t paces = numbers.size();
   numbers.resize(paces + static_cast<std::size_t>(group_->world_size()));
   numbers[paces + static_cast<std::size_t>(group_->rank())] =
-      pace_of(std::chrono::nanoseconds(worked).count(), step.work);
+      pace_of(std::chrono::nanoseconds(worked).count(), step.work + step.audit_work);
   return numbers;
 }
 

@@ -45,6 +45,7 @@ struct Step::State {
   int shards = 0;                  // Of which the ranks have divided this step; 0: not yet.
   std::vector<int> auditors = {};  // By shard; -1: it is not audited. None if no shard is.
   double work = 0;                 // Of this rank's shards.
+  double audit_work = 0;           // Of those that it computes because they are audited.
   worker_sdk::Clock::time_point began = {};  // The body, or its last attempt.
   std::chrono::nanoseconds spent_before{0};  // In calls of groups, by then.
   std::vector<Pace> measured = {};           // By rank, once all have agreed.
