@@ -21,13 +21,13 @@ constexpr std::int64_t kMillion = 1'000'000;
 // Parts per million of "1", "0.5" or "2.5%"; -1 if it is no percentage from 0 to 100.
 std::int64_t per_million_of(const std::string& percent);
 
-// By shard, the rank that computes it as well, on another host if there is one; -1: the shard is not
-// audited. `per_million`: of all shards. `owners`: by shard, the rank whose it is. `hosts`: by rank,
-// a number for each host.
+// By shard, the rank that computes it as well, on another host if there is one; -1: the shard is
+// not audited. `per_million`: of all shards. `owners`: by shard, the rank whose it is. `hosts`: by
+// rank, a number for each host. `least`: of each rank at least so many shards, whatever the step.
+//
 // The ranks are audited in the same steps, and each computes as many shards of another as that one
-// of it: a step lasts as long as its last rank, so that single audits would each cost a whole shard.
-// Only if one host has more than half of the ranks the others compute more. `least`: of each rank
-// at least so many shards, whatever the step.
+// of it: a step lasts as long as its last rank, so single audits would each cost a whole shard.
+// Only if one host has more than half of the ranks the others compute more.
 std::vector<int> auditors_of(std::int64_t per_million, std::int64_t step,
                              std::span<const int> owners, std::span<const int> hosts,
                              std::size_t least = 0);
