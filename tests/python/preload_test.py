@@ -598,6 +598,13 @@ class Learned(PreloadCase):
         self.assertNotIn("own", lines)
         self.assertNotIn("__main__", lines)
 
+    def test_ddprun_itself_is_preloaded_wherever_it_is(self):
+        self.write("ddprun/__init__.py", "", "library")
+        self.write("lib_other.py", "", "library")
+        script = self.write("train.py", "import sys; print('has', *{'ddprun', 'lib_other'} & set(sys.modules)); import ddprun, lib_other")
+        jobs = [self.run_preloaded(script) for _ in range(2)]
+        self.assertIn("has ddprun\n", jobs[1].out())
+
     def test_a_first_run_says_nothing_of_it(self):
         script = self.write("train.py", "import xml.dom.minidom")
         job = self.start("--preload", "auto", script, env=self.environment(), cwd=self.path("job"))

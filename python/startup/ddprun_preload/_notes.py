@@ -104,9 +104,11 @@ class Notes:
         return lines
 
     def _is_noted(self, name: str) -> bool:
-        spec = _spec_of(name)
-        if spec is None or spec.name != name or name.partition(".")[0] in _OWN:
+        spec, top = _spec_of(name), name.partition(".")[0]
+        if spec is None or spec.name != name or top in _OWN:
             return False
+        if top == "ddprun":  # Wherever it is: on PYTHONPATH it is no less a library.
+            return True
         return isinstance(spec.origin, str) and spec.origin.startswith(self._folders)
 
     def _write(self, data: bytes) -> None:
