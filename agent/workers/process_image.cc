@@ -31,18 +31,19 @@
 #include <cstring>
 #include <new>
 
-// Where this thread's area of restartable sequences is; absent before glibc 2.35.
-extern "C" {
-// NOLINTBEGIN(bugprone-reserved-identifier): glibc's names.
-extern const std::ptrdiff_t __rseq_offset __attribute__((weak));
-extern const unsigned int __rseq_size __attribute__((weak));
-// NOLINTEND(bugprone-reserved-identifier)
+#include "agent/workers/rseq_area.h"
+
 // The copied code, by the linker.
+extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): the linker's names.
 extern const char __start_ddprun_return[] __attribute__((visibility("hidden")));
 extern const char __stop_ddprun_return[] __attribute__((visibility("hidden")));
+// NOLINTEND(bugprone-reserved-identifier)
 }
 
 namespace {
+
+using ddprun::agent::RseqArea;
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kTop = 0x7fff'ffff'f000;  // Of a process's addresses.
@@ -50,9 +51,6 @@ constexpr char kMagic[16] = "ddprun image 1";
 constexpr int kSignals = 64;
 constexpr std::size_t kSpecialMax = 8;  // Mappings of the kernel's: [vdso] and what belongs to it.
 constexpr std::size_t kAuxvMax = 1024;
-constexpr std::uint32_t kRseqSignature = 0x5305'3053;
-constexpr int kRseqUnregister = 1;
-constexpr unsigned kRseqBytesMax = 1024;
 constexpr int kMembarrierRegistrations = 1 << 9;
 constexpr int kShadowStackStatus = 0x5005, kXcompPermitted = 0x1022, kXcompRequest = 0x1023;
 constexpr int kGetFs = 0x1003, kSetFs = 0x1002, kGetGs = 0x1004;
@@ -242,8 +240,8 @@ __attribute__((section("ddprun_return"), noinline, used, noreturn)) void become(
          static_cast<long>(image->robust_bytes));
   check(kernel(SYS_arch_prctl, kSetFs, static_cast<long>(image->fs_base)) == 0);
   if (image->rseq_bytes != 0) {
-    check(kernel(SYS_rseq, static_cast<long>(image->rseq), image->rseq_bytes, 0, kRseqSignature) ==
-          0);
+    check(kernel(SYS_rseq, static_cast<long>(image->rseq), image->rseq_bytes, 0,
+                 RseqArea::kSignature) == 0);
   }
   *reinterpret_cast<Span*>(image->room) = plan->room;
   const long number = plan->number;
@@ -397,23 +395,11 @@ constexpr std::uint64_t rounded_up(std::uint64_t bytes) {
   return (bytes + kPage - 1) & ~(kPage - 1);
 }
 
-unsigned rseq_bytes(std::uint64_t rseq) {
-  for (unsigned bytes = 32; bytes <= kRseqBytesMax; bytes += 4) {
-    if (kernel(SYS_rseq, static_cast<long>(rseq), bytes, kRseqUnregister, kRseqSignature) == 0) {
-      return bytes;
-    }
-  }
-  return 0;
-}
-
 std::uint64_t thread_pointer() {
   std::uint64_t pointer = 0;
   kernel(SYS_arch_prctl, kGetFs, address(&pointer));
   return pointer;
 }
-
-bool has_rseq() { return &__rseq_size != nullptr && __rseq_size != 0; }
-std::uint64_t own_rseq() { return thread_pointer() + static_cast<std::uint64_t>(__rseq_offset); }
 
 class Saver {
  public:
@@ -445,11 +431,12 @@ class Saver {
     const long barriers = kernel(SYS_membarrier, kMembarrierRegistrations);
     image_.barriers = barriers > 0 ? static_cast<std::int32_t>(barriers) : 0;
     image_.room = static_cast<std::uint64_t>(address(&left_room));
-    if (!has_rseq()) return true;
-    image_.rseq = own_rseq();
-    image_.rseq_bytes = rseq_bytes(image_.rseq);
-    if (image_.rseq_bytes == 0) return why_("its area of restartable sequences is not known");
-    kernel(SYS_rseq, static_cast<long>(image_.rseq), image_.rseq_bytes, 0, kRseqSignature);
+    if (!RseqArea::exists()) return true;
+    const RseqArea area = RseqArea::withdraw();
+    if (area.bytes == 0) return why_("its area of restartable sequences is not known");
+    area.give();
+    image_.rseq = area.address;
+    image_.rseq_bytes = area.bytes;
     return true;
   }
 
@@ -816,7 +803,7 @@ class Becomer {
     ::sigfillset(&all);
     kernel(SYS_rt_sigprocmask, SIG_SETMASK, address(&all), 0, sizeof(std::uint64_t));
     // From here on nothing can be taken back.
-    if (has_rseq()) (void)rseq_bytes(own_rseq());
+    if (RseqArea::exists()) (void)RseqArea::withdraw();
     const auto offset =
         static_cast<std::uint64_t>(reinterpret_cast<const char*>(::become) - __start_ddprun_return);
     __asm__ volatile(

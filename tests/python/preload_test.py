@@ -189,6 +189,28 @@ class Equality(FactsCase):
         self.run_preloaded(*argv)
         self.assertEqual([self.facts(rank)[1] for rank in range(2)], cold)
 
+    def test_a_worker_knows_on_which_processor_it_is(self):
+        """The kernel writes it into memory of the thread, for which the C library does not ask again after a fork."""
+        script = self.write("moves.py", """
+            import ctypes, os
+            for processor in sorted(os.sched_getaffinity(0)) * 2:
+                os.sched_setaffinity(0, {processor})
+                assert ctypes.CDLL(None).sched_getcpu() == processor
+            """)
+        self.assert_preloaded(self.run_preloaded(script))
+
+    def test_hooks_of_forks_are_called_once_and_in_order(self):
+        self.write("lib_hooks.py", """
+            import os
+            calls = []
+            os.register_at_fork(before=lambda: calls.append("before"), after_in_parent=lambda: calls.append("parent"),
+                                after_in_child=lambda: calls.append("child"))
+            """, "library")
+        script = self.write("here.py", "import lib_hooks; print('calls', *lib_hooks.calls)")
+        job = self.run_preloaded("--nproc-per-node", "2", script, modules="lib_hooks")
+        self.assertRegex(job.out(), r"\[default0\]:calls (before parent )?before child\n")
+        self.assertRegex(job.out(), r"\[default1\]:calls (before parent ){1,2}before child\n")
+
     def test_what_a_program_leaves_behind_is_known_by_its_environment(self):
         script = self.write("leave.py", """
             import os, sys
@@ -326,7 +348,7 @@ class Faults(PreloadCase):
         self.write("lib_busy.py", """
             import os, time
             def compute():
-                until = time.monotonic() + 0.55  # In the server and in its first child: more than a second, at any load by others.
+                until = time.monotonic() + 1.2  # More than a second, at any load by others.
                 while time.monotonic() < until:
                     pass
             os.register_at_fork(before=compute)

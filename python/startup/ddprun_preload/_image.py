@@ -7,6 +7,7 @@ of agent/workers/process_image.cc. Who may read it is the agent's to see to.
 from __future__ import annotations
 
 import ctypes
+import functools
 import marshal
 import os
 import site
@@ -27,7 +28,9 @@ _PAGE = 4096
 State = tuple[int, int]  # Nanoseconds of the last change, bytes.
 
 
-def _functions() -> Any:
+@functools.cache
+def functions() -> Any:
+    """Return the library with what Python has no functions for."""
     library = ctypes.PyDLL(_LIBRARY)
     for name, numbers in (("save", 2), ("become", 3)):
         function = getattr(library, "ddprun_image_" + name)
@@ -117,7 +120,7 @@ def save(file: int, conditions: dict[str, Any]) -> tuple[int, str]:
     begin = _rounded_up(_CONDITIONS_AT + _SIZES.size + len(data))
     os.pwrite(file, _SIZES.pack(len(data), begin) + data, _CONDITIONS_AT)
     why = ctypes.create_string_buffer(500)
-    number = _functions().ddprun_image_save(file, begin, why, len(why))
+    number = functions().ddprun_image_save(file, begin, why, len(why))
     return number, why.value.decode(errors="replace")
 
 
@@ -133,5 +136,5 @@ def conditions_of(file: int) -> tuple[dict[str, Any], int]:
 def become(file: int, begin: int, number: int) -> str:
     """Have this process become the one at that place of the file. Return why it cannot."""
     why = ctypes.create_string_buffer(500)
-    _functions().ddprun_image_become(file, begin, number, why, len(why))
+    functions().ddprun_image_become(file, begin, number, why, len(why))
     return why.value.decode(errors="replace")
