@@ -229,6 +229,7 @@ class Supervisor {
     bool resumed = false;   // Takes part in the present round.
     bool worked = false;    // Took part in one before.
     bool left = false;      // Is in no operation of that round any more.
+    bool killed = false;    // Has not left it in time: it is in the round until it is dead.
     bool done = false;      // Has exited with 0; not replaced while others live.
     bool fallen = false;    // Ended without a seat, and waits for leave to be replaced.
     bool given_up = false;  // fallen: and may not be replaced, which has been logged.

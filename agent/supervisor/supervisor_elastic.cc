@@ -135,7 +135,7 @@ void Supervisor::on(const WorkerReady& ready) {
 
 void Supervisor::on(const WorkerLeft& left) {
   Slot& slot = slots_.at(static_cast<std::size_t>(left.local_rank));
-  if (!slot.alive || !slot.seated || left.round != round()) return;
+  if (!slot.alive || !slot.seated || slot.killed || left.round != round()) return;
   slot.left = true;
   if (slot.holds()) kept_steps_ = std::max(kept_steps_, left.kept_steps);
   try_leave();
@@ -208,8 +208,10 @@ void Supervisor::kill_those_that_stay() {
   leave_ends_.reset();
   KillWorkers kill;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const Slot& slot = slots_[i];
-    if (slot.alive && slot.seated && !slot.left) kill.local_ranks.push_back(static_cast<int>(i));
+    Slot& slot = slots_[i];
+    if (!slot.alive || !slot.seated || slot.left) continue;
+    slot.killed = true;
+    kill.local_ranks.push_back(static_cast<int>(i));
   }
   if (kill.local_ranks.empty()) return;
   actions_.push_back(LogLine{LogLine::Level::kWarning,

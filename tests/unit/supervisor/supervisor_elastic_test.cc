@@ -126,6 +126,7 @@ TEST_CASE("Supervisor: who does not leave the round in time is killed, and repla
   CHECK(node.does(Tick{}, 5s) ==
         Lines{"say 1 worker did not leave the round in time: killing what stays in it",
               "kill local ranks 2"});
+  CHECK(node.left(2, 0).empty());  // It has left in the last moment, and is about to die.
   CHECK(node.does(ElasticNode::end(2, 0, SIGKILL, /*by_us=*/true)) ==
         Lines{"send stopped", "spawn local rank 2", "send join with 2 living"});
   CHECK(node.ready(2) == Lines{"send join with 3 living"});
