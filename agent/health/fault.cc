@@ -151,7 +151,8 @@ Fault fault_of_message(std::string_view message) {
 }
 
 Fault fault_of_line(std::string_view line) {
-  if (has_any(line, {"ModuleNotFoundError", "ImportError"})) return Fault::kImportError;
+  if (has_any(line, {"ModuleNotFoundError", "ImportError", ": No module named "}))
+    return Fault::kImportError;
   if (has_any(line, {"SyntaxError", "IndentationError", "TabError"})) return Fault::kSyntaxError;
   if (has_any(line, {"error while loading shared libraries"})) return Fault::kMissingLibrary;
   // "torch.cuda.OutOfMemoryError" is about a GPU, and is judged with its message.

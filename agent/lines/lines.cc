@@ -230,9 +230,40 @@ std::string_view json_text(std::string_view text, std::string& scratch) {
   return std::string_view(scratch).substr(1, scratch.size() - 2);
 }
 
+namespace {
+
+// The rest of a letter is three bytes at most: more such bytes are not text and stay.
+constexpr int kRestOfLetterMax = 3;
+
+bool continues_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
+}  // namespace
+
+std::string head_of(std::string_view text, std::size_t max) {
+  if (text.size() <= max) return std::string(text);
+  for (int i = 0; i < kRestOfLetterMax && max > 0 && continues_letter(text[max]); ++i) --max;
+  return std::string(text.substr(0, max));
+}
+
+std::string tail_of(std::string_view text, std::size_t max) {
+  if (text.size() <= max) return std::string(text);
+  std::size_t begin = text.size() - max;
+  for (int i = 0; i < kRestOfLetterMax && begin < text.size() && continues_letter(text[begin]); ++i)
+    ++begin;
+  return std::string(text.substr(begin));
+}
+
+std::string shortened(std::string_view text, std::size_t max) {
+  constexpr std::size_t kLeast = 40;  // For the words between, and some text.
+  if (text.size() <= max) return std::string(text);
+  if (max < kLeast) return head_of(text, max);
+  const std::string between = " ... " + std::to_string(text.size()) + " bytes ... ";
+  const std::size_t kept = max - between.size();
+  return head_of(text, kept - kept / 3) + between + tail_of(text, kept / 3);
+}
+
 void TailRing::add(std::string_view line) {
-  if (line.size() >= kTailBytes) line.remove_prefix(line.size() - (kTailBytes - 1));
-  append(line);
+  append(line.size() < kTailLineBytes ? line : shortened(line, kTailLineBytes / 2));
   append("\n");
 }
 

@@ -157,15 +157,24 @@ std::string_view json_after(bool whole);
 // to be changed.
 std::string_view json_text(std::string_view text, std::string& scratch);
 
+// The beginning or end of a text, at most so many bytes, without a part of a letter of UTF-8.
+std::string head_of(std::string_view text, std::size_t max);
+std::string tail_of(std::string_view text, std::size_t max);
+// Both, where the whole is longer: "ValueError: got 17 ... 5120 bytes ... of 4096". `max`: at least
+// 40, else the beginning alone.
+std::string shortened(std::string_view text, std::size_t max);
+
 // The last lines of one stream, kept when everything else about a worker is gone, for the
 // verdict.
 constexpr std::size_t kTailBytes = std::size_t{16} * 1024;
 constexpr std::size_t kTailLines = 40;
+// A line from this length on is kept as its beginning and its end, half as long: the type of an
+// exception is in the one, what follows often in the other.
+constexpr std::size_t kTailLineBytes = kTailBytes / 2;
 
 class TailRing {
  public:
-  // Only the end of a line above kTailBytes is kept. Allocates once.
-  void add(std::string_view line);
+  void add(std::string_view line);  // The ring is allocated once.
 
   // The last kTailLines at most, oldest first; the oldest may lack its beginning.
   std::vector<std::string> lines() const;

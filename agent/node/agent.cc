@@ -9,7 +9,9 @@
 #include <boost/asio/ip/udp.hpp>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
@@ -20,7 +22,9 @@
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
+#include "common/system/own_networks.h"
 #include "common/system/random_id.h"
+#include "common/text/words.h"
 
 namespace ddprun::agent {
 namespace {
@@ -512,11 +516,14 @@ void Agent::take_seat(const rendezvous::Seat& seat) {
         " directly; install the same ddprun on every node");
   }
   report_data_network();
+  lead_gloo_outside();
   probe_reach();
   if (seat_->group_rank != 0) return store_.reset();
   DDPRUN_ASSERT(store_);
   if (way == StoreWay::kOpens) relay_.open("store", store_address_, store_->port());
-  if (const auto admitted = store_->admit(seat_->members); !admitted) {
+  // One node may be known by a name: what runs on this machine is let in by any address.
+  if (const auto admitted = store_->admit(seat_->members);
+      !admitted && seat_->group_world_size > 1) {
     log::warning("some nodes may not reach the store: " + to_string(admitted.error()));
   }
 }
@@ -526,6 +533,25 @@ void Agent::report_data_network() {
   if (seat_->data_why.empty() || seat_->data_why == data_why_) return;
   data_why_ = seat_->data_why;
   seat_->data_warns ? log::warning(data_why_) : log::info(data_why_);
+}
+
+// PyTorch's Gloo listens where the host's own name leads. Installers lead it to 127.0.1.1, where no
+// other host reaches it.
+void Agent::lead_gloo_outside() {
+  gloo_interface_.clear();
+  const std::string& address = options_.offer.address;
+  if (seat_->group_world_size < 2 || seat_->data || is_loopback(address)) return;
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return;
+  std::ifstream file("/etc/hosts");
+  const std::string hosts{std::istreambuf_iterator<char>(file), {}};
+  const std::string loopback = loopback_in_hosts(hosts, name.data());
+  if (loopback.empty()) return;
+  gloo_interface_ = interface_of(address);
+  if (gloo_interface_.empty() || std::exchange(reported_own_name_, true)) return;
+  log::info("/etc/hosts leads this host's own name, " + std::string(name.data()) + ", to " +
+            loopback + ", where no other host reaches PyTorch's Gloo: it gets GLOO_SOCKET_IFNAME=" +
+            gloo_interface_ + ", unless that is set");
 }
 
 // Through one port there is nothing to be reached but the daemon.

@@ -163,6 +163,7 @@ class Agent {
   void close_store_ways();
   void forward_to_store();
   void report_data_network();
+  void lead_gloo_outside();
   void probe_reach();
   Result<void> hold_signals();
   void await_signals();
@@ -271,7 +272,9 @@ class Agent {
   RelayPlace relay_place_;           // For the workers.
   std::uint16_t store_forward_ = 0;  // Where they reach the round's store; 0: where it is.
   ReachProbe reach_;
-  std::string data_why_;  // As reported.
+  std::string data_why_;        // As reported.
+  std::string gloo_interface_;  // For a host whose own name leads to loopback; else empty.
+  bool reported_own_name_ = false;
   WaitingLine waiting_;
   bool shows_stopping_ = false;  // It shows which workers are waited for.
   std::unique_ptr<rendezvous::StoreServer> store_;

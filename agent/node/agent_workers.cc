@@ -250,6 +250,8 @@ RankFacts Agent::rank_facts(const rendezvous::Seat& seat, int local_rank, int po
   if (seat.data) {
     facts.data_interface = seat.data->interface;
     facts.data_interfaces = seat.data->interfaces;
+  } else {
+    facts.data_interface = gloo_interface_;
   }
   return facts;
 }

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
+#include "agent/lines/lines.h"
 #include "agent/output/log_files.h"
 
 namespace ddprun::agent {
@@ -16,25 +18,6 @@ constexpr std::size_t kLinesMax = 12;
 constexpr std::size_t kBytesMax = 4096;
 constexpr std::size_t kErrorFileBytesMax = std::size_t{256} * 1024;
 constexpr std::size_t kStackBytesMax = 3072;
-
-bool continues_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
-// The beginning or end of `text`, at most so long, without a part of a letter of UTF-8, which is
-// four bytes at most: more such bytes are not text and stay.
-constexpr int kRestOfLetterMax = 3;
-
-std::string head_of(const std::string& text, std::size_t max) {
-  if (text.size() <= max) return text;
-  for (int i = 0; i < kRestOfLetterMax && continues_letter(text[max]); ++i) --max;
-  return text.substr(0, max);
-}
-
-std::string tail_of(const std::string& text, std::size_t max) {
-  if (text.size() <= max) return text;
-  std::size_t begin = text.size() - max;
-  for (int i = 0; i < kRestOfLetterMax && continues_letter(text[begin]); ++i) ++begin;
-  return text.substr(begin);
-}
 
 // The end of Python's stack is where it happened, of ours the beginning.
 std::string part_of_stack(const std::string& stack, bool python) {
@@ -75,6 +58,30 @@ Part where_it_begins(const std::vector<std::string>& lines) {
       [](const std::string& line) { return line.find("frame #") != std::string::npos; });
   if (!stack) end = lines.size();
   return {end > kLinesMax ? end - kLinesMax : 0, stack};
+}
+
+// So many bytes of each line that all together fit: short lines stay whole.
+std::size_t share_of_each(std::vector<std::size_t> sizes, std::size_t bytes) {
+  std::sort(sizes.begin(), sizes.end());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::size_t share = bytes / (sizes.size() - i);
+    if (sizes[i] > share) return share;
+    bytes -= sizes[i];
+  }
+  return sizes.back();
+}
+
+// An exception's type is at the beginning of a line, however long its text is.
+std::string with_all_lines(std::span<const std::string> lines, std::size_t bytes) {
+  std::vector<std::size_t> sizes;
+  for (const std::string& line : lines) sizes.push_back(line.size() + 1);
+  if (sizes.empty()) return "";
+  const std::size_t share = share_of_each(std::move(sizes), bytes + 1) - 1;  // The last has no end.
+  std::string text;
+  for (const std::string& line : lines) {
+    text += (&line == lines.data() ? "" : "\n") + shortened(line, share);
+  }
+  return text;
 }
 
 std::string demangled_name(const std::string& name) {
@@ -138,11 +145,11 @@ std::string last_words(const std::vector<std::string>& last_lines, const std::st
     if (!words.empty()) return words;
   }
   const Part part = where_it_begins(last_lines);
+  const std::span<const std::string> lines = std::span(last_lines).subspan(part.begin);
+  if (!part.head) return demangled(with_all_lines(lines, kBytesMax));
   std::string text;
-  for (std::size_t i = part.begin; i < last_lines.size(); ++i) {
-    text += (text.empty() ? "" : "\n") + last_lines[i];
-  }
-  return demangled(part.head ? head_of(text, kBytesMax) : tail_of(text, kBytesMax));
+  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
+  return demangled(head_of(text, kBytesMax));
 }
 
 }  // namespace ddprun::agent

@@ -126,13 +126,15 @@ void WorkerStream::close() {
 
 void WorkerStream::on_line(std::string_view line) {
   tail_.add(line);
+  in_long_line_ = false;
   if (targets_.console) targets_.console->line(targets_.source, line, /*whole=*/true);
   if (targets_.console && targets_.shown) last_shown_ = ++*targets_.shown;
   if (targets_.filtered) duplicate(line);
 }
 
 void WorkerStream::on_piece(std::string_view piece) {
-  tail_.add(piece);
+  // The middle of a line of many pieces would drive out its beginning.
+  if (!std::exchange(in_long_line_, true)) tail_.add(piece);
   if (targets_.console) targets_.console->line(targets_.source, piece, /*whole=*/false);
   if (targets_.filtered) duplicate(piece);
 }

@@ -76,6 +76,7 @@ class WorkerStream : private LineSink {
   std::string& scratch_;
   LineSplitter splitter_;
   TailRing tail_;
+  bool in_long_line_ = false;  // A piece of it has come, and more follows.
   std::function<void()> on_closed_;
   std::optional<std::uint64_t> last_shown_;
   bool paused_ = false;       // Waiting for the console.

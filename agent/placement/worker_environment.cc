@@ -92,9 +92,12 @@ void put_ras(Variables& variables, const RankFacts& facts) {
 
 // What the user has set stays. "=" means these names, not all that begin so.
 void put_data_network(Variables& variables, const RankFacts& facts) {
-  if (facts.data_interface.empty()) return;
-  variables.try_emplace("GLOO_SOCKET_IFNAME", facts.data_interface);
-  variables.try_emplace("NCCL_SOCKET_IFNAME", "=" + facts.data_interfaces);
+  if (!facts.data_interface.empty()) {
+    variables.try_emplace("GLOO_SOCKET_IFNAME", facts.data_interface);
+  }
+  if (!facts.data_interfaces.empty()) {
+    variables.try_emplace("NCCL_SOCKET_IFNAME", "=" + facts.data_interfaces);
+  }
 }
 
 }  // namespace

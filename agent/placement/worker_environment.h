@@ -26,7 +26,7 @@ struct RankFacts {
   // another one.
   std::string meeting_place = {};
   // Over which of its interfaces this node sends data, if not over that of its name: one, and all
-  // that are as fast, "ib0,ib1".
+  // that are as fast, "ib0,ib1", for NCCL, which finds that of the name itself.
   std::string data_interface = {};
   std::string data_interfaces = {};
   int restart_count = 0;

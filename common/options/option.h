@@ -73,6 +73,7 @@ struct OptionTraits {
   std::string_view settled_by = "";
   // An empty value is refused, and this is the cure.
   std::string_view if_empty = "";
+  bool takes_empty = false;  // Else an empty value stands for none.
   // For completion, if the name of the value does not show it: words, behind a comma if several may
   // be given; or "@file", "@dir".
   std::string_view words = "";

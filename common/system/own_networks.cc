@@ -13,8 +13,10 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <sstream>
 
 #include "common/system/descriptors.h"
+#include "common/text/words.h"
 
 namespace ddprun {
 namespace {
@@ -123,6 +125,31 @@ std::vector<NodeNetwork> own_networks(const std::string& named) {
     one.is_virtual = is_virtual(one.interface);
   }
   return found;
+}
+
+std::string interface_of(const std::string& address) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* one = list; one; one = one->ifa_next) {
+    std::array<std::uint8_t, 16> bytes;
+    const std::size_t size = address_bytes(one->ifa_addr, bytes);
+    if (size > 0 && address_text(bytes, size) == address) return one->ifa_name;
+  }
+  return "";
+}
+
+std::string loopback_in_hosts(std::string_view hosts, std::string_view name) {
+  std::istringstream lines{std::string(hosts)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string address;
+    words >> address;
+    for (std::string word; words >> word;) {
+      if (word == name) return is_loopback(address) ? address : "";  // The first line counts.
+    }
+  }
+  return "";
 }
 
 }  // namespace ddprun

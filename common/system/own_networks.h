@@ -28,4 +28,11 @@ bool is_virtual(const std::string& interface);
 // alone; without that interface there is nothing to be chosen either.
 std::vector<NodeNetwork> own_networks(const std::string& named);
 
+// That has this address, which is numeric; empty: none has.
+std::string interface_of(const std::string& address);
+
+// Where the text of an /etc/hosts leads `name`, if that is a loopback address, as 127.0.1.1 for a
+// machine's own name on Debian; else empty.
+std::string loopback_in_hosts(std::string_view hosts, std::string_view name);
+
 }  // namespace ddprun

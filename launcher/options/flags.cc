@@ -308,7 +308,7 @@ const OptionTable<Draft>& ddprun_table() {
             any_text,
             "TEXT",
             "from ${role_name} ${rank} ${local_rank} ${hostname}",
-            {.variable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"}},
+            {.variable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", .takes_empty = true}},
            {"duplicate-stdout-filters", output(&OutputChoice::stdout_needles), parse_needles,
             "TEXT,...", "also write teed lines that contain a TEXT to one file"},
            {"duplicate-stderr-filters", output(&OutputChoice::stderr_needles), parse_needles,
@@ -376,7 +376,7 @@ const OptionTable<Draft>& ddprun_table() {
 // counts as none: scripts write --x="$X".
 std::optional<OptionValue> given_value(const Option& option, const OptionValue* typed,
                                        const Environment& environment) {
-  if (typed && !typed->text.empty()) return *typed;
+  if (typed && (!typed->text.empty() || option.takes_empty)) return *typed;
   const std::string pet = pet_variable(option.name);
   if (!typed && !value_of(environment, pet).empty()) {
     return OptionValue{&option, pet, value_of(environment, pet)};

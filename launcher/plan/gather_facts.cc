@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include "common/system/own_networks.h"
@@ -63,6 +64,18 @@ std::vector<std::string> own_addresses() {
   return addresses_of(list);
 }
 
+std::vector<std::string> interfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  std::set<std::string> names;
+  for (const ifaddrs* one = list; one; one = one->ifa_next) {
+    const int family = one->ifa_addr ? one->ifa_addr->sa_family : AF_UNSPEC;
+    if (family == AF_INET || family == AF_INET6) names.insert(one->ifa_name);
+  }
+  return {names.begin(), names.end()};
+}
+
 // A person may work in a pod by kubectl exec, but has no rank from a Job or a TrainJob.
 bool in_pod(const Environment& environment) {
   if (value_of(environment, "KUBERNETES_SERVICE_HOST").empty()) return false;
@@ -83,6 +96,7 @@ MachineFacts gather_facts(const Environment& environment) {
   facts.token_file = value_of(environment, "DDPRUN_TOKEN_FILE");
   facts.in_pod = in_pod(environment);
   facts.socket_interface = value_of(environment, "DDPRUN_SOCKET_IFNAME");
+  if (!facts.socket_interface.empty()) facts.interfaces = interfaces();
   return facts;
 }
 

@@ -112,6 +112,42 @@ std::string own_number(const std::string& host, const RendezvousPlan& plan,
   return is_numeric(host) && !is_any_address(host) ? host : first_own_address(facts);
 }
 
+std::string list_of(const std::vector<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
+  return list;
+}
+
+// torchrun only passes it on; here this node's store and agent listen there.
+std::optional<Failure> wrong_local_address(const Options& options, const MachineFacts& facts) {
+  const std::string own = options.local_addr.value_or("");
+  const bool is_of_link = own.starts_with("fe80:");  // Not among own_addresses.
+  const bool is_here = own.empty() || !is_numeric(own) || is_loopback(own) || is_any_address(own) ||
+                       is_of_link || facts.own_addresses.empty() || has_address(facts, own);
+  if (is_here) return std::nullopt;
+  return usage("--local-addr " + own + " is no address of this machine (it has " +
+               list_of(facts.own_addresses) +
+               "); if it leads here from outside, give it as --advertise-addr");
+}
+
+// What can be right only among processes of one machine.
+void warn_of_places(const Options& options, const MachineFacts& facts, RendezvousPlan& plan) {
+  const std::string own = options.advertise_addr.value_or(options.local_addr.value_or(""));
+  const bool is_here = plan.mode != Mode::kStandalone && is_loopback(plan.endpoint.host);
+  if (plan.others_may_come && is_loopback(own) && !is_here) {
+    plan.warnings.push_back(
+        std::string(options.advertise_addr ? "--advertise-addr " : "--local-addr ") + own +
+        " is each machine's own loopback address: workers on others do not reach this node there" +
+        (facts.own_addresses.empty() ? "" : "; it has " + list_of(facts.own_addresses)));
+  }
+  const std::string& named = facts.socket_interface;
+  if (named.empty() || facts.interfaces.empty()) return;
+  if (std::ranges::find(facts.interfaces, named) != facts.interfaces.end()) return;
+  plan.warnings.push_back("DDPRUN_SOCKET_IFNAME=" + named +
+                          ": this machine has no such interface; it has " +
+                          list_of(facts.interfaces));
+}
+
 void place_standalone(const Options& options, const MachineFacts& facts, RendezvousPlan& plan) {
   plan.mode = Mode::kStandalone;
   plan.local_host = "127.0.0.1";
@@ -203,8 +239,7 @@ std::optional<Failure> cannot_host(const Options& options, const MachineFacts& f
   const bool is_number =
       !host.empty() && is_numeric(host) && !options.local_addr && !options.advertise_addr;
   if (!is_number || names_this_machine(host, facts)) return std::nullopt;  // Names may lead here.
-  std::string own;
-  for (const std::string& address : facts.own_addresses) own += (own.empty() ? "" : ", ") + address;
+  const std::string own = list_of(facts.own_addresses);
   const bool by_rank = options.rdzv_conf.is_host != true;
   return usage(std::string(by_rank ? "node rank 0" : "with --rdzv-conf is_host=1 this node") +
                " hosts at " + (options.rdzv_endpoint ? "--rdzv-endpoint" : "--master-addr") +
@@ -296,6 +331,7 @@ Result<RendezvousPlan> make_plan(const Options& options, const MachineFacts& fac
   DDPRUN_ASSERT(plan.local_nodes >= 1);
   DDPRUN_ASSERT(plan.nnodes.min >= 1 && plan.nnodes.min <= plan.nnodes.max);
   if (const auto failure = contradiction(options, plan)) return *failure;
+  if (const auto failure = wrong_local_address(options, facts)) return *failure;
   if (runs_alone(options, plan)) {
     place_standalone(options, facts, plan);
   } else if (const auto failure = place_among_others(options, facts, plan)) {
@@ -306,6 +342,7 @@ Result<RendezvousPlan> make_plan(const Options& options, const MachineFacts& fac
     return usage("--one-port needs the run's token: leave out auth=none of --rdzv-conf");
   }
   place_store(options, facts, plan);
+  warn_of_places(options, facts, plan);
   plan.offers_networks = offers_networks(options, facts, plan);
   DDPRUN_ASSERT(plan.mode == Mode::kStandalone || plan.endpoint.port);
   return plan;

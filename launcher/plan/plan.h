@@ -42,6 +42,7 @@ struct MachineFacts {
   std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
   bool in_pod = false;                // In Kubernetes, where output goes only to the log.
   std::string socket_interface;       // DDPRUN_SOCKET_IFNAME, or empty.
+  std::vector<std::string> interfaces = {};  // That are up and have an address.
 };
 
 bool is_any_address(std::string_view host);  // "All interfaces", in a server's notation.

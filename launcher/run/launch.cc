@@ -1,7 +1,9 @@
 #include "launcher/run/launch.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
@@ -15,6 +17,7 @@
 #include "common/bundle.h"
 #include "common/exit_status.h"
 #include "common/port_range.h"
+#include "common/system/folder.h"
 #include "common/system/log.h"
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
@@ -295,6 +298,14 @@ std::vector<FileOfUser> files_of_user(const Options& options) {
 }
 
 // Changes nothing yet: the start can still fail.
+// Else it is noticed only as a bundle is lost.
+Result<void> check_bundle_folder(const std::string& folder) {
+  const int error = ddprun::make_folders(folder);
+  if (error == 0 && ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return {};
+  errno = error == 0 ? errno : error;
+  return errno_failure("--bundle-folder " + folder + " cannot be written");
+}
+
 Result<void> check_files(const Options& options) {
   for (const auto& [flag, path] : files_of_user(options)) {
     const auto ready = path ? check_user_file(*path) : Result<void>();
@@ -391,6 +402,7 @@ Result<int> launch(Options options, const Environment& environment,
     ::setenv(kPortRangeVariable, range.text().c_str(), 1);
   }
   if (const auto& folder = context.options.bundle_folder) {
+    if (const auto ready = check_bundle_folder(*folder); !ready) return ready.error();
     ::setenv(kBundlesVariable, std::filesystem::absolute(*folder).c_str(), 1);
   }
   for (const auto& [variable, value] : context.options.exported) {

@@ -96,7 +96,11 @@ std::string of_fault(const WorkerDeath& death, Fault fault, bool one_machine) {
              "same job finds out whether it happens again.";
     case Fault::kCrash: return "The program crashed; a core file or a debugger shows where.";
     case Fault::kCannotStart:
-      return "The program could not be started; check its path and its permissions on that host.";
+      if (never_ran(death)) {
+        return "The program could not be started; check its path and its permissions on that host.";
+      }
+      return "A shell there found no such command, or may not execute it: see its last line, and "
+             "the PATH and the permissions on that host.";
     case Fault::kLeftEarly:
       return "Do the ranks have unequal numbers of batches? See uneven_inputs and join().";
     default: return "";

@@ -1,5 +1,7 @@
 """Two network namespaces joined by a cable: two machines that share nothing but the network."""
 
+import os
+import shutil
 import subprocess
 import sys
 
@@ -34,6 +36,24 @@ class TwoMachines(TwoMachinesCase):
         self.assertEqual(column(workers, "GROUP_RANK"), ["0", "0", "1", "1"])
         self.assertEqual(set(column(workers, "MASTER_ADDR")), {self.net.addresses[0]})
         self.assertEqual(column(workers, "DDPRUN_TEST_JOB")[2:], [second.marker] * 2)
+
+    def test_gloo_is_led_outside_where_the_hosts_file_leads_the_own_name_to_loopback(self):
+        """As Debian's installer writes it. ip netns exec mounts the file."""
+        for name in self.net.names:
+            folder = os.path.join("/etc/netns", name)
+            os.makedirs(folder)
+            self.addCleanup(shutil.rmtree, folder)
+            with open(os.path.join(folder, "hosts"), "w", encoding="ascii") as f:
+                f.write(f"127.0.0.1 localhost\n127.0.1.1 {os.uname().nodename}\n")
+        worker = shell('echo "gloo: $GLOO_SOCKET_IFNAME nccl: $NCCL_SOCKET_IFNAME."')
+        for job in self.on_two_machines(worker=worker):
+            self.finish(job)
+            self.assertIn("gloo: wire nccl: .", job.out(), job.text())
+            self.assertEqual(job.err().count("to 127.0.1.1, where no other host reaches PyTorch's Gloo"), 1, job.text())
+        alone = self.start(*worker, netns=self.net.names[0])
+        self.finish(alone)
+        self.assertIn("gloo:  nccl: .", alone.out())
+        self.assertNotIn("Gloo", alone.err())
 
     def test_a_worker_of_the_other_machine_uses_the_store(self):
         first, second = self.on_two_machines(worker=self.store_client())

@@ -1,6 +1,7 @@
 #include "worker_sdk/gloo/gloo_backend.h"
 
 #include <dlfcn.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <future>
 #include <numeric>
+#include <stdexcept>
 #include <string_view>
 
 #include "common/system/folder.h"
@@ -77,6 +79,21 @@ std::pair<Device, int> make_device(const gloo::transport::tcp::attr& attributes)
   return std::async(std::launch::async, make).get();
 }
 
+// Gloo's own assertion names neither the variables nor what is there.
+void require_interface(const std::string& name) {
+  if (name.empty() || ::if_nametoindex(name.c_str()) != 0) return;
+  std::string there;
+  if (struct if_nameindex* const all = ::if_nameindex()) {
+    for (const auto* one = all; one->if_index != 0; ++one) {
+      there += (there.empty() ? "" : ", ") + std::string(one->if_name);
+    }
+    ::if_freenameindex(all);
+  }
+  throw std::runtime_error("this host has no interface '" + name +
+                           "', which DDPRUN_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names; it has " +
+                           there);
+}
+
 std::string failure_key(int rank) { return "failed/" + std::to_string(rank); }
 
 }  // namespace
@@ -133,6 +150,7 @@ void GlooBackend::connect(const GlooOptions& options) {
     probe_ = std::make_unique<MismatchProbe>(
         MismatchProbe::Options{roster_, prefix_, reopen_store_, [this] { watch_->free_all(); }});
   }
+  require_interface(options.interface);
   auto [device, thread] = make_device(attributes);
   thread_ = thread;
   auto context = std::make_shared<GlooMesh>(roster_->rank, roster_->size());

@@ -70,6 +70,7 @@ TEST_CASE("Fault: C++ and the loader", "[fault]") {
               "object file: No such file or directory") == "missing_library");
   CHECK(fault(127, 0, "sh: 1: exec: ./train: not found") == "cannot_start");
   CHECK(fault(126, 0, "sh: 1: ./train: Permission denied") == "cannot_start");
+  CHECK(fault(1, 0, "/usr/bin/python3: No module named nosuch") == "import_error");
   CHECK(fault(1, 0, "cp: ./train: Permission denied") == "exit");
 }
 

@@ -66,6 +66,10 @@ TEST_CASE("Environment: the network for data, unless the user has chosen", "[env
       worker_environment(facts, {}, {"GLOO_SOCKET_IFNAME=eth0", "NCCL_SOCKET_IFNAME=eth"});
   CHECK(value(kept, "GLOO_SOCKET_IFNAME") == "eth0");
   CHECK(value(kept, "NCCL_SOCKET_IFNAME") == "eth");
+  facts.data_interfaces.clear();
+  const Environment of_gloo = worker_environment(facts, {}, {});
+  CHECK(value(of_gloo, "GLOO_SOCKET_IFNAME") == "ib0");
+  CHECK(value(of_gloo, "NCCL_SOCKET_IFNAME") == value({}, "NCCL_SOCKET_IFNAME"));
 }
 
 TEST_CASE("Environment: each job has its RAS elsewhere, the same on all its nodes",

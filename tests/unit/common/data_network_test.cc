@@ -156,5 +156,21 @@ TEST_CASE("OwnNetworks: a subnet is made of an address and its mask", "[network]
   CHECK(own_networks("no-such-interface").empty());
 }
 
+TEST_CASE("Own networks: a name that an /etc/hosts leads to loopback") {
+  const char* const debian = "127.0.0.1\tlocalhost\n127.0.1.1 node7.site node7 # ours\n";
+  CHECK(loopback_in_hosts(debian, "node7") == "127.0.1.1");
+  CHECK(loopback_in_hosts(debian, "node7.site") == "127.0.1.1");
+  CHECK(loopback_in_hosts(debian, "node") == "");
+  CHECK(loopback_in_hosts(debian, "ours") == "");
+  CHECK(loopback_in_hosts("10.0.0.7 node7\n127.0.1.1 node7\n", "node7") == "");
+  CHECK(loopback_in_hosts("::1 node7", "node7") == "::1");
+  CHECK(loopback_in_hosts("", "node7") == "");
+}
+
+TEST_CASE("Own networks: the interface that has an address") {
+  CHECK(interface_of("127.0.0.1") == "lo");
+  CHECK(interface_of("192.0.2.77") == "");
+}
+
 }  // namespace
 }  // namespace ddprun

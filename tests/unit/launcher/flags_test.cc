@@ -177,6 +177,7 @@ TEST_CASE("Flags: an empty value of any flag is none", "[options]") {
     INFO(flag.name);
     CHECK(text_of_words({}, {{pet_variable(flag.name), ""}}) == defaults);
     if (flag.name == "hosts" || flag.name == "host-discovery") continue;
+    if (flag.takes_empty) continue;
     CHECK(text_of_words({"--" + std::string(flag.name) + "="}) == defaults);
   }
 }

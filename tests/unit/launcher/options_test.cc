@@ -208,6 +208,7 @@ TEST_CASE("Options: the last of a repeated flag counts, an empty value is none",
   CHECK_FALSE(
       std::get<Options>(parse_words({"--rdzv-endpoint", "", "train"}).value()).rdzv_endpoint);
   CHECK(options_of("--log-line-prefix-template=[a,b] train").output.prefix_template == "[a,b]");
+  CHECK(options_of("--log-line-prefix-template= train").output.prefix_template.empty());
 }
 
 TEST_CASE("Options: an endpoint is a name or address with or without a port", "[options]") {

@@ -105,6 +105,34 @@ TEST_CASE("RendezvousPlan: several nodes and no endpoint: this one hosts it", "[
   CHECK(planned("--nnodes 2", unconnected) == "host node0:29400 on all, if taken any port");
 }
 
+TEST_CASE("RendezvousPlan: --local-addr is an address of this machine, and one that others reach",
+          "[plan]") {
+  CHECK(planned("--nnodes 2 --rdzv-endpoint 10.0.0.9 --local-addr 192.0.2.77") ==
+        "error: --local-addr 192.0.2.77 is no address of this machine (it has 10.0.0.1, "
+        "192.168.7.1, fd00::1); if it leads here from outside, give it as --advertise-addr");
+  CHECK(planned("--local-addr 192.0.2.77").starts_with("error: --local-addr 192.0.2.77 is no "));
+  const auto warning = [](const std::string& line, const MachineFacts& facts = here_with_token()) {
+    const RendezvousPlan plan = plan_of(line, facts);
+    return plan.warnings.empty() ? "" : plan.warnings.front();
+  };
+  CHECK(warning("--nnodes 2 --rdzv-endpoint 10.0.0.9 --local-addr 127.0.0.1") ==
+        "--local-addr 127.0.0.1 is each machine's own loopback address: workers on others do not "
+        "reach this node there; it has 10.0.0.1, 192.168.7.1, fd00::1");
+  CHECK(warning("--nnodes 2 --rdzv-endpoint 10.0.0.1 --local-addr 127.0.0.1")
+            .starts_with("--local-addr 127.0.0.1 is each "));
+  CHECK(warning("--nnodes 2 --rdzv-endpoint 10.0.0.9 --advertise-addr 127.0.0.1")
+            .starts_with("--advertise-addr 127.0.0.1 is each "));
+  CHECK(warning("--nnodes 2 --rdzv-endpoint localhost:5 --local-addr 127.0.0.1").empty());
+  CHECK(warning("--local-addr 127.0.0.1").empty());
+  MachineFacts named = here_with_token();
+  named.socket_interface = "ib7";
+  named.interfaces = {"eth0", "lo"};
+  CHECK(warning("--nnodes 2", named) ==
+        "DDPRUN_SOCKET_IFNAME=ib7: this machine has no such interface; it has eth0, lo");
+  named.socket_interface = "eth0";
+  CHECK(warning("--nnodes 2", named).empty());
+}
+
 TEST_CASE("RendezvousPlan: networks are offered where one may be chosen for data", "[plan]") {
   CHECK(plan_of("--nnodes 2").offers_networks);
   CHECK(plan_of("--nnodes 2 --rdzv-endpoint 10.0.0.9").offers_networks);

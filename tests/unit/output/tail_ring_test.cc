@@ -43,14 +43,35 @@ TEST_CASE("TailRing: no more bytes than the limit, whatever the lengths", "[tail
   }
 }
 
-TEST_CASE("TailRing: of a line above the limit the end is kept", "[tail_ring]") {
+TEST_CASE("TailRing: of a long line the beginning and the end are kept, and what came before",
+          "[tail_ring]") {
   TailRing ring;
   ring.add("before");
-  ring.add(std::string(kTailBytes, 'x') + "the end");
+  ring.add("ValueError: " + std::string(10 * kTailBytes, 'x') + "the end");
+  ring.add(std::string(kTailLineBytes - 1, 'y'));
   const std::vector<std::string> lines = ring.lines();
-  REQUIRE(lines.size() == 1);
-  CHECK(lines[0].size() == kTailBytes - 1);
-  CHECK(lines[0].ends_with("the end"));
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == "before");
+  CHECK(lines[1].size() == kTailLineBytes / 2);
+  CHECK(lines[1].starts_with("ValueError: xxx"));
+  CHECK(lines[1].ends_with("xxthe end"));
+  CHECK(lines[1].find(" ... 163859 bytes ... ") != std::string::npos);
+  CHECK(lines[2] == std::string(kTailLineBytes - 1, 'y'));
+}
+
+TEST_CASE("Shortened: no letter is cut, and no more bytes are left than asked for", "[tail_ring]") {
+  CHECK(shortened("short", 5) == "short");
+  CHECK(shortened("a little longer", 8) == "a little");
+  std::string letters;
+  for (int i = 0; i < 100; ++i) letters += "\xe2\x82\xac";  // A euro sign.
+  for (std::size_t max = 0; max < letters.size(); ++max) {
+    const std::string text = shortened(letters, max);
+    CHECK(text.size() <= max);
+    std::size_t bytes = 0;
+    for (const char c : text) bytes += (c & '\x80') != 0 ? 1 : 0;
+    CHECK(bytes % 3 == 0);
+    if (max >= 40) CHECK(text.find(" ... 300 bytes ... ") != std::string::npos);
+  }
 }
 
 TEST_CASE("TailRing: its text and its end say which bytes it has", "[tail_ring]") {

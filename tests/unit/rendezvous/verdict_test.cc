@@ -320,7 +320,7 @@ TEST_CASE("Verdict: the advice follows from the fault, or from the status where 
   CHECK(advised({.pid = 7, .exit_code = 1, .fault = Fault::kException}).empty());
   CHECK(advised({.pid = 7, .signal = SIGKILL}) == "SIGKILL comes from outside the");
   CHECK(advised({.pid = 7, .signal = SIGTERM, .fault = Fault::kSignal}).empty());
-  CHECK(advised({.pid = 7, .exit_code = 127}) == unknown_program);
+  CHECK(advised({.pid = 7, .exit_code = 127}) == "A shell there found no such co");
   CHECK(advised({.exit_code = 127, .fault = Fault::kCannotStart}) == unknown_program);
   CHECK(advised({.pid = 7, .exit_code = 127, .fault = Fault::kExit}).empty());
   CHECK(advised({.exit_code = 1, .fault = Fault::kNoProcesses}) ==
