@@ -8,7 +8,7 @@ import sys
 import unittest
 
 import ddprun_case
-from ddprun_case import DDPRUN, DdprunCase, PASS_GATE, STORE_CLIENT, column, env_to, free_port, shell
+from ddprun_case import BIN, DDPRUN, DdprunCase, PASS_GATE, STORE_CLIENT, column, env_to, free_port, shell
 
 
 class WaysToRunAProgram(DdprunCase):
@@ -268,6 +268,29 @@ class Output(DdprunCase):
                               "--log-line-prefix-template", "<${role_name} ${rank}> ",
                               *shell("echo hello"))
         self.assertEqual(sorted(job.out().splitlines()), ["<default 0> hello", "<default 2> hello"])
+
+    def test_an_empty_template_prints_lines_as_they_are(self):
+        job = self.run_ddprun("--nproc-per-node", "2", "--log-line-prefix-template=", *shell('echo "{\\"rank\\": $RANK}"'))
+        self.assertEqual(sorted(job.out().splitlines()), ['{"rank": 0}', '{"rank": 1}'])
+
+    def test_a_folder_for_bundles_that_cannot_be_written_is_refused_at_once(self):
+        open(self.path("file"), "w", encoding="ascii").close()
+        job = self.run_ddprun("--bundle-folder", self.path("file"), *shell("echo ran"), code=1)
+        self.assertIn(f"--bundle-folder {self.path('file')} cannot be written: ", job.err())
+        self.assertNotIn("ran", job.out())
+        self.run_ddprun("--bundle-folder", self.path("new/folder"), *shell("true"))
+        self.assertTrue(os.path.isdir(self.path("new/folder")))
+
+    def test_one_node_under_a_name_warns_of_nothing(self):
+        job = self.run_ddprun("--nnodes", "1", "--node-rank", "0", "--master-addr", "localhost", *shell("true"))
+        self.assertEqual(job.err(), "")
+
+    def test_an_interface_that_is_not_there_is_named_with_its_variable(self):
+        worker = os.path.join(BIN, "collectives_worker")
+        job = self.start("--nproc-per-node", "2", worker, env={"DDPRUN_SOCKET_IFNAME": "ib7", "DDPRUN_BACKEND": "gloo"})
+        self.assertNotEqual(job.wait(ddprun_case.PATIENCE), 0)
+        self.assertIn("DDPRUN_SOCKET_IFNAME=ib7: this machine has no such interface; it has ", job.err())
+        self.assertRegex(job.err(), "this host has no interface 'ib7', which DDPRUN_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names; it has .*lo")
 
     def test_a_filter_that_names_no_worker_says_why_nothing_is_printed(self):
         for line in [[], ["--local-nodes", "2"]]:
