@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "common/bundle.h"
+#include "launcher/options/help.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_values.h"
 
@@ -456,6 +457,25 @@ std::vector<std::string> option_names() {
   std::vector<std::string> names;
   for (const Option& option : all_options()) names.push_back(long_name(option));
   return names;
+}
+
+std::vector<std::string> misspelled_variables(const Environment& environment) {
+  constexpr std::string_view kPrefix = "PET_";
+  std::vector<std::string> known;
+  for (const Option& option : all_options()) {
+    known.push_back(pet_variable(option.name).substr(kPrefix.size()));
+  }
+  std::vector<std::string> sentences;
+  for (auto it = environment.lower_bound(kPrefix);
+       it != environment.end() && it->first.starts_with(kPrefix); ++it) {
+    const std::string name = it->first.substr(kPrefix.size());
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string meant = nearest(name, known);
+    if (meant.empty()) continue;
+    sentences.push_back(it->first + " is no variable of ddprun and has no effect; did you mean " +
+                        std::string(kPrefix) + meant + "?");
+  }
+  return sentences;
 }
 
 Result<Options> read_options(const CommandLine& line, const Environment& environment) {

@@ -27,6 +27,7 @@
 #include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/text/words.h"
+#include "launcher/options/flags.h"
 #include "launcher/plan/gather_facts.h"
 #include "launcher/plan/own_files.h"
 #include "launcher/plan/resolve_name.h"
@@ -218,6 +219,7 @@ Result<LaunchPlan> decide(Options options, const Environment& environment) {
   const MachineFacts facts = facts_for(options, environment);
   auto plan = make_plan(options, facts);
   if (!plan) return plan.error();
+  for (const std::string& warning : misspelled_variables(environment)) log::warning(warning);
   for (const std::string& warning : plan->warnings) log::warning(warning);
   for (const std::string& warning : absent_rank_warnings(options, *workers)) log::warning(warning);
   const bool by_slurm = !value_of(environment, "SLURM_JOB_ID").empty();

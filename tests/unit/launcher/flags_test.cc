@@ -191,5 +191,19 @@ TEST_CASE("Flags: no hosts at all are refused, for the run would be here alone",
   CHECK(text_of_words({"--hosts", ","}).starts_with("--hosts ',': give HOST"));
 }
 
+TEST_CASE("Flags: a variable that is nearly one of ours is named, another is not", "[options]") {
+  const Environment environment = {{"PET_NPROC_PER_NODES", "2"},
+                                   {"PET_MAXRESTARTS", "3"},
+                                   {"PET_NNODES", "1"},
+                                   {"PET_FOOD", "fish"},
+                                   {"PETS", "1"},
+                                   {"OET_NNODES", "1"}};
+  CHECK(misspelled_variables(environment) ==
+        std::vector<std::string>{"PET_MAXRESTARTS is no variable of ddprun and has no effect; did "
+                                 "you mean PET_MAX_RESTARTS?",
+                                 "PET_NPROC_PER_NODES is no variable of ddprun and has no effect; "
+                                 "did you mean PET_NPROC_PER_NODE?"});
+}
+
 }  // namespace
 }  // namespace ddprun::launcher
