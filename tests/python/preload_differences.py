@@ -231,7 +231,7 @@ def end_kept(folder):
             subprocess.run([ctl, "preload", "--end", row.split()[0]], capture_output=True, timeout=LIMIT_S, check=False)
 
 
-def outcome(script, ranks, modules, folder, flags=(), wanted="preloaded "):
+def outcome(script, ranks, modules, folder, flags=(), wanted="preloaded ", may_be_cold=False):
     """(exit code, lines of output by rank, lines of errors by rank) of a run."""
     environment = {**clean_environment(), "DDPRUN_CONFIG": "", "PYTHON_EXEC": sys.executable, "TMPDIR": folder,
                    "XDG_CACHE_HOME": folder, "XDG_STATE_HOME": folder, "PYTHONHASHSEED": "0"}
@@ -241,7 +241,8 @@ def outcome(script, ranks, modules, folder, flags=(), wanted="preloaded "):
     if modules:
         text = done.stderr.decode(errors="replace")
         left_out = re.search("left out: (.*)", text)
-        if wanted not in text or "started cold" in text or (left_out and left_out.group(1) not in OF_RANKS):
+        is_cold = "started cold" in text and not may_be_cold
+        if wanted not in text or is_cold or (left_out and left_out.group(1) not in OF_RANKS):
             raise AssertionError(f"{script} was not preloaded:\n{text}")
     return done.returncode, by_rank(done.stdout), by_rank(done.stderr)
 
@@ -268,7 +269,8 @@ def difference(text, ranks, folder, modules=MODULES, kept=False):
         file.write("VALUE = 7\n")
     cold = outcome(script, ranks, "", folder)
     if kept:
-        outcome(script, ranks, modules, folder, KEEP)
+        # On a busy machine an import takes longer than the first workers wait for it.
+        outcome(script, ranks, modules, folder, KEEP, "are kept in memory", may_be_cold=True)
         forked = outcome(script, ranks, modules, folder, KEEP, "kept by an earlier run")
         end_kept(folder)
     else:
