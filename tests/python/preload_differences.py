@@ -76,7 +76,7 @@ SCRIPTS = {
     "atexit that fails": "import atexit; atexit.register(lambda: 1 / 0)",
     "finalizer at the end": "class C:\n    def __del__(self): print('del')\nc = C()",
     "finalizers of a cycle": "class C:\n    def __del__(self): print('del', hasattr(self, 'other'))\na, b = C(), C(); a.other = b; b.other = a",
-    "a thread at the end": "import threading\nt = threading.Timer(.05, lambda: print('late'))\nt.start(); print('main ends')",
+    "a thread at the end": "import threading\nmain = threading.main_thread()\nt = threading.Thread(target=lambda: (main.join(), print('late')))\nt.start(); print('main ends')",
     "a daemon thread": "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start(); print('end')",
     "threads": "import threading; print(threading.current_thread().name, threading.active_count(), threading.main_thread() is threading.current_thread())",
     "thread numbers": "import os, threading; print(threading.get_native_id() == os.getpid(), threading.main_thread().native_id == os.getpid())",
