@@ -1,6 +1,7 @@
 #include "launcher/watch/capture.h"
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "common/text/display.h"
 #include "launcher/watch/logs.h"
@@ -18,13 +19,12 @@ Result<std::string> request_capture(const std::string& run_word) {
   if (run->state != RunState::kRunning) {
     return Failure{Errc::kNotFound, name + " is over: only a run in progress has a next step"};
   }
-  std::string why = "none of its agents is on this machine";
+  std::string why;
+  std::vector<AgentAnswer> answers;
   for (const std::string& window : windows_of(*run)) {
-    const auto answer = query_window(window, R"({"ask":"capture"})");
-    if (!answer) {
-      why = answer.error().context;
-      continue;
-    }
+    answers.push_back(query_windows({window}, R"({"ask":"capture"})").front());
+    const auto& answer = answers.back().text;
+    if (!answer) continue;  // Its agent does not answer, or has left the run, as a drained one has.
     const json reply = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
     if (!reply.is_object()) continue;
     if (const auto rank = reply.find("rank"); rank != reply.end() && rank->is_number_integer()) {
@@ -34,6 +34,8 @@ Result<std::string> request_capture(const std::string& run_word) {
     const auto error = reply.find("error");
     if (error != reply.end() && error->is_string()) why = cell_text(error->get<std::string>());
   }
+  if (why.empty()) why = mute_text(*run, answers);
+  if (why.empty()) why = "none of its agents is on this machine";
   return Failure{Errc::kNotFound, name + " cannot be captured: " + why};
 }
 

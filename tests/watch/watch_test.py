@@ -213,6 +213,16 @@ class Top(WatchCase):
                    lambda: f"{self.tops()}\n{job.text()}")
         self.assertEqual(len(self.tops()), 1)
 
+    def test_all_runs_are_printed_and_one_that_is_chosen_alone(self):
+        for run in ("first", "second"):
+            self.start("--rdzv-id", run, "--nproc-per-node", "1", *shell(env_to() + "exec sleep 600"))
+        self.wait_for_workers(2)
+        wait_until(lambda: [run["state"] for run in self.tops()] == ["running"] * 2, self.tops)
+        said = self.ctl("top", "--once").stdout
+        for run in ("first", "second"):
+            self.assertRegex(said, rf"(?m)^ {run}  . running .*\(run [12] of 2\)$")
+            self.assertRegex(self.ctl("top", "--once", "--run", run).stdout, rf"^ {run}  . running [^(]*\n")
+
     def test_a_daemon_shows_all_nodes_and_what_happened(self):
         port = free_port()
         token = {"DDPRUN_TOKEN": "a token of the tests"}
@@ -342,6 +352,27 @@ class MuteAgent(WatchCase):
         self.assertFalse(shows(b"does not answer"))  # It did not wait for the end of the question.
         os.close(main_end)
         os.close(other)
+
+
+class DrainedNode(WatchCase):
+    """An agent that has left a run that goes on."""
+
+    def test_what_is_said_of_the_run_is_said_by_the_one_that_is_left(self):
+        env = {"DDPRUN_TOKEN": "a token of twenty letters"}
+        endpoint, run = f"127.0.0.1:{free_port()}", "drained"
+        job = self.start("--local-nodes", "2", "--nnodes", "1:2", "--nproc-per-node", "1", "--rdzv-id", run,
+                         "--rdzv-endpoint", endpoint, "--rdzv-conf", "last_call_timeout=0.2",
+                         *shell("echo rank $RANK of $WORLD_SIZE; exec sleep 600"), env=self.environment(**env))
+        wait_until(lambda: [one["world_size"] for one in self.tops()] == [2], job.text)
+        self.ctl("-e", endpoint, "drain", self.tops()[0]["nodes"][1]["id"], **env)
+        wait_until(lambda: [one["world_size"] for one in self.tops()] == [1], job.text)
+        self.assertIn("was started without --bundle-folder", self.ctl("capture", run, code=1).stderr)
+        wait_until(lambda: "rank 0 of 1\n" in self.ctl("logs", run).stdout, job.text)
+        self.assertIn("rank 0 is pid", self.ctl("stacks", run, 0).stdout)
+        self.assertIn("no process on this machine; the run has 1 rank", self.ctl("stacks", run, 1, code=1).stderr)
+        self.ctl("health", "--run", run)
+        self.ctl("-e", endpoint, "cancel", run, **env)
+        job.wait()
 
 
 class StatusLine(WatchCase):
