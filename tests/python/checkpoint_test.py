@@ -315,7 +315,8 @@ class OneProcess(Case):
         with contextlib.redirect_stderr(said):
             for step in (3, 4, 5):
                 self.assertFalse(memory.save({"text": b"x" * 100_000}, step))
-        self.assertRegex(said.getvalue(), r"\Addprun: checkpoint: rank 0 on \S+ cannot save [^\n]*; the last generation stays[^\n]*"
+        self.assertRegex(said.getvalue(), r"\Addprun: checkpoint: rank 0 on \S+ cannot save \d+ KiB: \d+ KiB of 225 KiB are used; "
+                                          r"the last generation stays[^\n]*"
                                           r"--memory-folder SIZE\n\Z")
         self.loaded(2)
         os.environ["DDPRUN_MEMORY_SIZE"] = str(10**7)

@@ -399,16 +399,17 @@ class Memory:
         limit = memory_size() if self._in_memory else None
         try:
             self._home.make()
-            if limit is not None and self._home.used() + capacity > limit:
-                raise OSError(f"{self._home.used() >> 20} MiB of {limit >> 20} MiB are used")
+            used = self._home.used() if limit is not None else 0
+            if limit is not None and used + capacity > limit:
+                raise OSError(f"{_size_text(used)} of {_size_text(limit)} are used")
             slot = Slot(self._unfinished_path(), capacity)
         except OSError as error:
             if warn:
                 self._warn(
                     "full",
                     f"rank {self._the_ranks().rank} on {socket.gethostname()} cannot save "
-                    f"{capacity >> 20} MiB: {error}; the last generation stays. A folder must hold "
-                    f"three times its node's state: ddprun --memory-folder SIZE",
+                    f"{_size_text(capacity)}: {error}; the last generation stays. A folder must "
+                    f"hold three times its node's state: ddprun --memory-folder SIZE",
                 )
             return None
         return slot
@@ -564,6 +565,15 @@ class Memory:
         if kind not in self._warned:
             self._warned.add(kind)
             say(text)
+
+
+def _size_text(size: int) -> str:
+    """In powers of two, as sizes of flags: "64 KiB", "1.46 GiB"."""
+    amount, units = float(size), ["TiB", "GiB", "MiB", "KiB", "B"]
+    while amount >= 1024 and len(units) > 1:
+        amount /= 1024
+        units.pop()
+    return f"{amount:.{4 if amount >= 1000 else 3}g} {units[-1]}"
 
 
 def say(text: str) -> None:
