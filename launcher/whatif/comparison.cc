@@ -12,6 +12,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr double kWorthReporting = 0.005;  // Of the run's time.
+constexpr double kWorks = 0.01;            // Goodput below which a run gets nothing done.
 
 void take(RunFact& fact, std::optional<double> given) {
   if (given) fact = {*given, 0};
@@ -28,6 +29,8 @@ Choice answer(const RunFacts& facts, RunShape shape, double length) {
 
 // Ranks that never stop make it in so much time; kept rank-seconds a second.
 double power(const Choice& answer) { return answer.expected.speed * answer.shape.ranks_max(); }
+
+bool works(const Choice& answer) { return answer.expected.goodput >= kWorks; }
 
 std::optional<std::string> objection(const RunFacts& facts, const WhatIf& given) {
   const bool wants_spares = std::ranges::any_of(given.spares, [](int n) { return n > 0; });
@@ -68,6 +71,10 @@ class Sentences {
   explicit Sentences(const Compared& all) : all_(all) {}
 
   std::vector<std::string> take() {
+    if (std::ranges::none_of(all_.answers, works)) {
+      add_why_none_works();
+      return std::move(sentences_);
+    }
     add_spares(&RunShape::spare_nodes, "spare node");
     add_spares(&RunShape::spares, all_.facts.shape.nodes_max > 1 ? "spare on each node" : "spare");
     add_checkpoints();
@@ -100,12 +107,54 @@ class Sentences {
       const int more = chosen[i]->shape.*member;
       const std::string subject =
           more == 1 ? "One " + what : std::to_string(more) + " " + plural(what);
-      add_saving(subject, chosen.front()->takes - chosen[i]->takes, chosen.front()->takes);
+      add_effect(subject, *chosen.front(), *chosen[i]);
     }
   }
 
   static std::string plural(const std::string& what) {
     return what == "spare on each node" ? "spares on each node" : what + "s";
+  }
+
+  // What is saved of next to nothing is no figure.
+  void add_effect(const std::string& subject, const Choice& from, const Choice& to) {
+    if (works(from) && works(to)) return add_saving(subject, from.takes - to.takes, from.takes);
+    const std::string before = percent_text(from.expected.goodput);
+    const std::string after = percent_text(to.expected.goodput);
+    if (!works(from) && !works(to)) {
+      sentences_.push_back(subject + " would not help: the goodput is " + after + " with it, and " +
+                           before + " without.");
+    } else {
+      sentences_.push_back(subject + (works(to) ? " would raise" : " would lower") +
+                           " the goodput from " + before + " to " + after + ".");
+    }
+  }
+
+  void add_why_none_works() {
+    const auto goodput = [](const Choice& answer) { return answer.expected.goodput; };
+    const Choice& best = *std::ranges::max_element(all_.answers, {}, goodput);
+    const Expected& shares = best.expected;
+    const double most = std::max({shares.lost, shares.paused, shares.waited, shares.checkpoint});
+    std::string why = percent_text(most) + " of the time ";
+    std::string help;
+    if (most == shares.lost && std::isinf(best.shape.interval)) {
+      why += "is work that is lost, and no checkpoint is written";
+      help = "; --checkpoint auto finds how often to write one";
+    } else if (most == shares.lost) {
+      why += "is work that is lost, with a checkpoint each " + time_text(best.shape.interval);
+      help = best.is_best ? "" : "; --checkpoint auto finds a better interval";
+    } else if (most == shares.checkpoint) {
+      why += "goes into checkpoints, of " + time_text(all_.facts.checkpoint.value) + " each";
+    } else if (most == shares.waited) {
+      why += "is spent waiting for nodes, each of which is back after " +
+             time_text(all_.facts.repair.value);
+    } else {
+      why += "goes into starts and restarts";
+    }
+    const bool is_one = all_.answers.size() == 1;
+    sentences_.push_back(
+        std::string(is_one ? "Such a run gets nothing done" : "No choice gets anything done") +
+        " (goodput " + percent_text(shares.goodput) + (is_one ? "" : " at most") +
+        "): a failure comes each " + time_text(all_.mtbf) + "; " + why + help + ".");
   }
 
   void add_saving(const std::string& subject, double saved, double of) {
@@ -143,8 +192,7 @@ class Sentences {
     const bool helps = best != all_.answers.end() && writes;
     sentences_.push_back(text + ".");
     if (!helps) return;
-    add_saving("That instead of " + time_text(all_.facts.shape.interval),
-               all_.as_it_was.takes - best->takes, all_.as_it_was.takes);
+    add_effect("That instead of " + time_text(all_.facts.shape.interval), all_.as_it_was, *best);
   }
 
   void add_waiting() {

@@ -3,8 +3,10 @@
 
 #include "launcher/whatif/what_if.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "launcher/ctl/ctl_text.h"
@@ -235,6 +237,32 @@ TEST_CASE("What if: choices that make no sense are refused with a way out", "[wh
   std::iota(many.begin(), many.end(), 0);
   CHECK(compared({.spare_nodes = many}).error().context ==
         "that is 101 choices, more than 100: give shorter lists");
+}
+
+TEST_CASE("What if: where no choice gets anything done, that is said, and why", "[whatif]") {
+  const WhatIf hopeless{.spare_nodes = {0, 1},
+                        .intervals = {std::numeric_limits<double>::infinity()},
+                        .mtbf = 10.0,
+                        .node_loss_share = 1.0,
+                        .repair = 1.0,
+                        .length = 24 * 3'600.0};
+  const Compared all = compared(hopeless).value();
+  REQUIRE(all.sentences.size() == 1);
+  INFO(all.sentences[0]);
+  CHECK(all.sentences[0].starts_with("No choice gets anything done (goodput 0."));
+  CHECK(all.sentences[0].find(" at most): a failure comes each 10.0 s; ") != std::string::npos);
+
+  // One that gets something done beside one that does not: no time is saved of nothing.
+  WhatIf waits = hopeless;
+  waits.intervals = {std::nullopt}, waits.mtbf = 120, waits.checkpoint = 0.01;
+  waits.spare_nodes = {0};
+  const Compared one = compared(waits).value();
+  INFO(one.sentences.back());
+  CHECK(one.answers[0].expected.goodput > 0.01);
+  CHECK(std::ranges::any_of(one.sentences, [](const std::string& text) {
+    return text.find("would raise the goodput from") != std::string::npos ||
+           text.find("would save") != std::string::npos;
+  }));
 }
 
 TEST_CASE("What if: the answer in sentences", "[whatif]") {
