@@ -196,14 +196,24 @@ class Bisection {
                    (is_there ? ". Replay it: ddprun replay " + path + own_program() : ""));
     }
     if (walk->state == WalkState::kDiffers) {
+      const int ranks = std::max(from.bundle.world_size, bundles_[i + 1].bundle.world_size);
       return found("steps " + std::to_string(from.bundle.step) + " to " + last +
                    " fail nowhere here, but then \"" + walk->found +
-                   "\" differs from what the run had: it began in one of them, by a machine that "
-                   "computes wrong, by what the program remembers without job.keep(), by "
+                   "\" differs from what the run had" + only_order(ranks) +
+                   "it began in one of them, by a machine that computes wrong, by what the program "
+                   "remembers without job.keep(), by "
                    "arithmetic that is not deterministic, or because the program was changed" +
                    at_next);
     }
     return false;
+  }
+
+  // Here one rank has summed what several had: only exact sums have the same bits.
+  static std::string only_order(int ranks) {
+    if (ranks == 1) return ": ";
+    return ". That says nothing if the program has plain sums, without GradientSums or with "
+           "exact=False, as their bits depend on the number of ranks: " +
+           std::to_string(ranks) + " in the run, one here. With exact sums ";
   }
 
   Result<bool> compare_all() {
