@@ -1,8 +1,10 @@
 #include "launcher/replay/replay.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,9 +13,12 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <utility>
 
 #include "agent/node/command.h"
 #include "common/exit_status.h"
+#include "common/replay_progress.h"
 #include "common/system/descriptors.h"
 #include "common/system/log.h"
 #include "common/system/standard_output.h"
@@ -31,6 +36,7 @@ constexpr const char* kOfRuns[] = {"RANK",
                                    "LOCAL_RANK",
                                    "LOCAL_WORLD_SIZE",
                                    "GROUP_RANK",
+                                   "TORCHELASTIC_USE_AGENT_STORE",
                                    "MASTER_ADDR",
                                    "MASTER_PORT",
                                    "DDPRUN_AUDIT",
@@ -39,6 +45,7 @@ constexpr const char* kOfRuns[] = {"RANK",
                                    "DDPRUN_BACKEND",
                                    "DDPRUN_WORKER_LINK",
                                    kReplayVariable,
+                                   kReplayProgressVariable,
                                    kReplayShardVariable,
                                    kReplayWalkVariable,
                                    kReplayUntilVariable,
@@ -58,6 +65,69 @@ void unset_variables_of_results() {
     if (is_of_results(name)) ::unsetenv(name.c_str());
   }
 }
+
+std::string free_port() {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (!listener || ::bind(listener.get(), generic, size) != 0 ||
+      ::getsockname(listener.get(), generic, &size) != 0) {
+    return "29500";
+  }
+  return std::to_string(ntohs(address.sin_port));
+}
+
+// Those of the only rank of a run, as its job is: a program that reads them works, and a group
+// that it makes itself waits for nobody and meets no rank of the run.
+void set_variables_of_rank(const Bundle& bundle) {
+  const std::pair<const char*, std::string> variables[] = {{"RANK", "0"},
+                                                           {"LOCAL_RANK", "0"},
+                                                           {"GROUP_RANK", "0"},
+                                                           {"ROLE_RANK", "0"},
+                                                           {"WORLD_SIZE", "1"},
+                                                           {"LOCAL_WORLD_SIZE", "1"},
+                                                           {"GROUP_WORLD_SIZE", "1"},
+                                                           {"ROLE_WORLD_SIZE", "1"},
+                                                           {"ROLE_NAME", "default"},
+                                                           {"MASTER_ADDR", "127.0.0.1"},
+                                                           {"MASTER_PORT", free_port()},
+                                                           {"TORCHELASTIC_RUN_ID", bundle.run_id},
+                                                           {"TORCHELASTIC_RESTART_COUNT", "0"},
+                                                           {"TORCHELASTIC_MAX_RESTARTS", "0"}};
+  for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
+}
+
+// The file in which the job notes that it has begun the step.
+class Progress {
+ public:
+  static Result<Progress> make() {
+    std::error_code error;
+    Progress progress;
+    progress.path_ =
+        (std::filesystem::temp_directory_path(error) / "ddprun-replay-XXXXXX").string();
+    const UniqueFd file(::mkostemp(progress.path_.data(), O_CLOEXEC));
+    if (!file) return errno_failure("making " + std::exchange(progress.path_, ""));
+    return progress;
+  }
+  Progress(Progress&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  Progress& operator=(Progress&&) = delete;
+  ~Progress() {
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+
+  const std::string& path() const { return path_; }
+  bool has_begun() const {
+    struct stat found {};
+    return ::stat(path_.c_str(), &found) == 0 && found.st_size > 0;
+  }
+
+ private:
+  Progress() = default;
+  std::string path_;
+};
 
 }  // namespace
 
@@ -119,6 +189,7 @@ void set_environment(const ReplayOptions& options, const ReadBundle& read) {
     if (equals == std::string::npos || equals == 0) continue;
     ::setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
   }
+  set_variables_of_rank(read.bundle);
   ::setenv(kReplayVariable, read.path.c_str(), 1);
   if (options.shard) {
     ::setenv(kReplayShardVariable, std::to_string(*options.shard).c_str(), 1);
@@ -201,10 +272,21 @@ int run_replay(int argc, const char* const* argv) {
   enter_folder(options, bundle);
   const auto command = command_of(options, bundle);
   if (!command) return fail(command.error());
+  const auto progress = Progress::make();
+  if (!progress) return fail(progress.error());
   set_environment(options, *read);
+  ::setenv(kReplayProgressVariable, progress->path().c_str(), 1);
   const auto status = run_here(*command);
   if (!status) return fail(status.error());
   const WorkerDeath death = death_of(*status);
+  if (!progress->has_begun()) {
+    (void)fail(
+        {Errc::kNotFound,
+         "nothing was replayed: the program " + how_it_ended(death) +
+             " before its job had begun step " + std::to_string(bundle.step) +
+             ", in run(): it must get there as in the run, with the same arguments and data"});
+    return death.succeeded() ? kExitFailed : exit_status(death);
+  }
   // What the job has printed: its verdict, or an exception that nothing has caught.
   const bool is_printed = death.signal == 0 ? death.exit_code <= 1 : death.signal == SIGABRT;
   const bool is_crash = bundle.cause == Bundle::Cause::kCrash;

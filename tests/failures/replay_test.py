@@ -175,6 +175,7 @@ class Replay(DdprunCase):
         text = self.bisect()
         self.assertRegex(text, r"none of these steps fails\n.*it computes all steps from 21 on\n.*it computes steps 0 to 2\n")
         self.assertIn('steps 12 to 14 fail nowhere here, but then "weights" differs from what the run had', text)
+        self.assertIn("as their bits depend on the number of ranks: 4 in the run, one here. With exact sums it began in one", text)
         text = self.bisect(env={"DRIFT": "13"}, code=1)
         self.assertIn("no step fails, and the state in each bundle is that of the steps before it", text)
 
@@ -209,9 +210,34 @@ class Replay(DdprunCase):
     def test_variables_that_results_depend_on_are_those_of_the_run(self):
         self.launch("3/7 throw", code=1, env={"MKL_NUM_THREADS": "3"})
         [bundle] = self.bundles()
-        text = self.replay(bundle, "--", "/usr/bin/env", code=0, env={"KMP_BLOCKTIME": "7"})
+        text = self.replay(bundle, "--", "/usr/bin/env", code=1, env={"KMP_BLOCKTIME": "7"})
         self.assertIn("MKL_NUM_THREADS=3\n", text)
         self.assertNotIn("KMP_BLOCKTIME", text)
+
+    def test_a_program_sees_the_variables_of_the_only_rank(self):
+        self.launch("3/7 throw", code=1)
+        [bundle] = self.bundles()
+        around = {"RANK": "5", "WORLD_SIZE": "9", "MASTER_ADDR": "nowhere", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        found = dict(line.split("=", 1) for line in self.replay(bundle, "--", "/usr/bin/env", code=1, env=around).splitlines() if "=" in line)
+        for name in ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT"):
+            self.assertEqual(found[name], "0", name)
+        for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"):
+            self.assertEqual(found[name], "1", name)
+        self.assertEqual((found["MASTER_ADDR"], found["TORCHELASTIC_RUN_ID"]), ("127.0.0.1", "job7"))
+        self.assertGreater(int(found["MASTER_PORT"]), 1023)
+        self.assertNotIn("TORCHELASTIC_USE_AGENT_STORE", found)
+        # Whatever its own variables, the job is alone.
+        text = self.replay(bundle, "--with", "env RANK=2 LOCAL_RANK=2 WORLD_SIZE=4", code=1, env=self.variables("3/7 throw"))
+        self.assertIn("this sample is poison, the same as in the run", text)
+
+    def test_a_program_that_ends_before_the_step_was_not_replayed(self):
+        self.launch("3/7 crash", "--nproc-per-node", "1", "--max-restarts", "0", code=134)
+        [bundle] = self.bundles()
+        for program, how, code in (("exit 0", "exited with 0", 1), ("exit 3", "exited with 3", 3),
+                                   ("kill -ABRT $$", "was killed by signal 6 (SIGABRT)", 134)):
+            text = self.replay(bundle, "--", "/bin/sh", "-c", program, code=code)
+            self.assertIn(f"nothing was replayed: the program {how} before its job had begun step 3, in run()", text)
+            self.assertNotIn("the same as in the run", text)
 
     def test_what_is_no_bundle_is_refused(self):
         self.launch("3/7 throw", code=1)

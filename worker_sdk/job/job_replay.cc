@@ -3,6 +3,7 @@
 // the process, as what follows run() in a program is for a job that has trained. An exception
 // passes through run() instead, so that a debugger sees it.
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 
 #include "common/checksum.h"
 #include "common/exit_status.h"
+#include "common/replay_progress.h"
+#include "common/system/descriptors.h"
 #include "common/system/variable.h"
 #include "common/text/number.h"
 #include "worker_sdk/group/group_inside.h"
@@ -83,6 +86,12 @@ void choose_shard(Bundle& bundle, const std::string& text) {
   bundle.cause = Bundle::Cause::kRequest;
   bundle.hash.clear();
   bundle.why = bundle.work + ": " + bundle.why;
+}
+
+void note_begun() {
+  const std::string path = environment_variable(kReplayProgressVariable);
+  const UniqueFd file(path.empty() ? -1 : ::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file) (void)!::write(file.get(), "b", 1);
 }
 
 }  // namespace
@@ -188,6 +197,7 @@ void JobInside::end_replay_here() {
 
 void JobInside::replay(const Job::Body& body) {
   begin_replay();
+  note_begun();
   Step::State state{.job = *this, .number = committed()};
   begun_ = committed();
   begin_shards();
