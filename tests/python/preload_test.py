@@ -592,6 +592,129 @@ class Differences(PreloadCase):
             self.assertIsNone(preload_differences.difference(text, 1, self.path("job")), text)
 
 
+class Elsewhere(FactsCase):
+    """A program that changes where modules are looked for gets the modules of a cold start."""
+
+    # Each before `import lib_same`, of which the folder `vendor` has another one.
+    WAYS = {
+        "insert": "sys.path.insert(0, vendor)",
+        "assign": "sys.path = [vendor] + sys.path",
+        "slice": "sys.path[:0] = [vendor]",
+        "chdir": "sys.path.insert(0, ''); import os; os.chdir(vendor)",
+        "remove": "sys.path.remove(library)",
+        "a finder": textwrap.dedent("""
+            import importlib.util, os
+            class Finder:
+                def find_spec(self, name, path=None, target=None):
+                    if name == "lib_same":
+                        return importlib.util.spec_from_file_location(name, os.path.join(vendor, "lib_same/__init__.py"))
+            sys.meta_path.insert(0, Finder())"""),
+    }
+    IMPORTS = {
+        "import": "import lib_same",
+        "from a submodule": "from lib_same.part import WHERE; lib_same = sys.modules['lib_same']",
+        "from a submodule that was not preloaded": "from lib_same.late import WHERE; lib_same = sys.modules['lib_same']",
+        "import_module": "import importlib; lib_same = importlib.import_module('lib_same')",
+        "by another module": "import lib_user; lib_same = lib_user.lib_same",
+    }
+
+    def setUp(self):
+        super().setUp()
+        for folder in ("library", "job/vendor"):
+            for name in ("__init__", "part", "late"):
+                self.write(f"lib_same/{name}.py", f"WHERE = '{folder}'", folder)
+        self.write("lib_user.py", "import lib_same", "library")
+
+    def program(self, change, imports="import lib_same", before=""):
+        head = f"import sys\nvendor, library = {self.path('job/vendor')!r}, {self.path('library')!r}\n"
+        end = ("\nprint('from', lib_same.WHERE, lib_same.part.WHERE if 'lib_same.part' in sys.modules else '',"
+               " 'xml.dom.minidom' in sys.modules)\n")
+        return self.write("train.py", head + before + "\n" + change + "\ntry:\n    " + imports +
+                          "\nexcept ImportError:\n    print('no such module')\n    sys.exit()\n" + end)
+
+    def outcomes(self, script, modules="lib_same,lib_same.part,lib_user"):
+        cold = self.run_cold(script)
+        return cold.out(), self.run_preloaded("--nproc-per-node", "1", script, modules=modules)
+
+    def assert_as_cold(self, script):
+        cold, job = self.outcomes(script)
+        self.assertEqual(job.out(), cold, job.text())
+        self.assertNotIn("has lib_same", job.err())
+
+    def test_each_way_to_change_where_modules_are_looked_for(self):
+        for name, change in self.WAYS.items():
+            with self.subTest(name):
+                self.assert_as_cold(self.program(change))
+
+    def test_each_way_to_import(self):
+        for name, imports in self.IMPORTS.items():
+            with self.subTest(name):
+                self.assert_as_cold(self.program("sys.path.insert(0, vendor)", imports))
+
+    def test_a_part_of_a_namespace_package(self):
+        self.write("lib_name/part.py", "WHERE = 'library'", "library")
+        self.write("lib_name/part.py", "WHERE = 'job/vendor'", "job/vendor")
+        script = self.program("sys.path.insert(0, vendor)", "import lib_name.part; lib_same = lib_name.part")
+        cold, job = self.outcomes(script, "lib_name.part")
+        self.assertIn("from job/vendor", cold)
+        self.assertEqual(job.out(), cold, job.text())
+
+    def test_what_was_imported_before_the_change_stays(self):
+        script = self.program("sys.path.insert(0, vendor)", "import lib_same.part",
+                              "import lib_same, xml.dom.minidom; print('once', flush=True)")
+        cold, job = self.outcomes(script, "lib_same,xml.dom.minidom")
+        self.assertIn("from library library True", cold)
+        self.assertEqual(job.out(), cold, job.text())
+        self.assertNotIn("has lib_same", job.err())
+
+    def test_a_folder_without_such_a_module_changes_nothing(self):
+        os.mkdir(self.path("job/other"))
+        script = self.program("sys.path.insert(0, vendor.replace('vendor', 'other'))")
+        _, job = self.outcomes(script, "lib_same,xml.dom.minidom")
+        self.assertIn("from library  True", job.out())  # It was not begun anew.
+
+    def test_a_worker_that_begins_anew_is_as_one_that_was_started_cold(self):
+        facts = FACTS.replace("import ctypes", "sys.path.insert(0, os.environ['D'] + '/job/vendor'); import lib_same, ctypes")
+        script = self.write("facts.py", "import sys, os\n" + facts)
+        self.run_cold(script, "an argument")
+        cold = self.facts()
+        self.run_preloaded(script, "an argument", modules="lib_same,xml.dom.minidom")
+        self.assertEqual(self.facts(), cold)
+
+    TRACES = {
+        "has written output or files": "print('begun', flush=True)",
+        "has opened ": "file = open(__file__)",
+        "has threads": "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()",
+        "has started a process": "import os; os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)",
+    }
+
+    def test_a_worker_that_has_left_traces_does_nothing_twice_and_names_the_module(self):
+        for why, before in self.TRACES.items():
+            with self.subTest(why):
+                script = self.program("sys.path.insert(0, vendor)", before=before)
+                _, job = self.outcomes(script)
+                self.assertEqual(job.out().count("begun"), before.count("begun"))
+                self.assertRegex(
+                    job.err(), "preload: rank 0 has lib_same from .*/library/lib_same/__init__.py, and would find it at "
+                    ".*/job/vendor/lib_same/__init__.py without --preload, .* this worker cannot begin anew, as it " + why +
+                    ".*; leave it out of --preload, or use --preload off")
+
+    def test_auto_learns_which_module_is_another_one(self):
+        """statistics imports fractions, which imports decimal."""
+        self.write("decimal.py", "from _pydecimal import *; Decimal.WHERE = 'vendor'", "job/vendor")
+        text = "import sys\nif len(sys.argv) > 1:\n    print('begun')\n    sys.path.insert(0, sys.argv[1])\n"
+        script = self.write("own.py", text + "import statistics, json.tool, decimal\n"
+                            "print('from', *(getattr(m.Decimal, 'WHERE', 'library') for m in (statistics, decimal)))\n")
+        for _ in range(2):
+            self.assertIn("from library library", self.run_preloaded(script, modules="auto").out())
+        jobs = [self.run_preloaded(script, self.path("job/vendor"), modules="auto") for _ in range(2)]
+        self.assertRegex(jobs[0].err(), "rank 0 has decimal from .*; later starts do not preload it, or use --preload off")
+        self.assertIn("from vendor vendor", jobs[1].out())
+        self.assertNotIn("has decimal", jobs[1].err())
+        self.assertRegex(jobs[1].err(), r"preloaded \d+ modules.*left out: .*decimal")
+        self.assertIn("from library library", self.run_preloaded(script, modules="auto").out())
+
+
 class Learned(PreloadCase):
     """--preload auto: what a program imports is learnt from its runs."""
 

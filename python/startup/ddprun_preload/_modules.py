@@ -69,7 +69,10 @@ def import_all(names: list[str], dropped: list[str], of_ranks: list[str]) -> Ite
             by, flaw = reads.flaw()
             if flaw:
                 blamed[:] = [(_outermost([name, *by]), flaw)]
-            if flaw or not is_whole:
+            with_it = next((each for each in dropped if each in sys.modules), "")
+            if with_it and is_whole and not flaw:
+                blamed[:] = [([name], f"imports {with_it}, which must not be preloaded")]
+            if with_it or flaw or not is_whole:
                 return
             if name in sys.modules:
                 yield name

@@ -24,6 +24,8 @@ _NAMES_MAX = 20_000
 _FOLLOWED_S = 300.0  # What is imported later belongs to no start.
 _OWN = ("__main__", "sitecustomize", "usercustomize", "ddprun_watch", "ddprun_preload")
 
+written = [0]  # Bytes of notes, which are no trace of the program (_guard.py).
+
 
 def _folders() -> tuple[str, ...]:
     folders = [os.path.dirname(os.__file__), *site.getsitepackages()]
@@ -114,7 +116,7 @@ class Notes:
     def _write(self, data: bytes) -> None:
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            os.write(file, data)
+            written[0] += os.write(file, data)
         finally:
             os.close(file)
 
@@ -128,7 +130,8 @@ def _spec_of(name: str) -> Any:
 
 
 def _is_begun(name: str) -> bool:
-    return bool(getattr(_spec_of(name), "_initializing", False))
+    # What is preloaded has another mark there, see _guard.py.
+    return getattr(_spec_of(name), "_initializing", False) is True
 
 
 def take_notes(path: str, is_whole: bool) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection
 from typing import NoReturn
 
-from . import _command, _image, _inspection, _kernel, _modules, _worker
+from . import _command, _guard, _image, _inspection, _kernel, _modules, _worker
 from ._channel import Channel, Request
 from ._learned import Learned
 from ._output import Output
@@ -63,6 +63,9 @@ class _Server:
     def load(self, names: list[str], began: float, kept: Collection[str] = ()) -> None:
         """Import these names; of a kept server, which has imported `kept`, the new ones."""
         dropped = self.forbidden()
+        for name in dropped:
+            if name in sys.modules:
+                self.refuse(f"the fork server itself has {name}, which must not be preloaded")
         dropped += [name for group in self.without for name in group if name not in dropped]
         started = time.time_ns() - _kernel.age_ns()
         before = dict(os.environb)
@@ -77,6 +80,9 @@ class _Server:
         for variable in before.keys() | os.environb.keys():
             if os.environb.get(variable) != before.get(variable):
                 self.changed[variable] = os.environb.get(variable)
+        if not _guard.works():
+            self.refuse("this Python does not show when a program uses a preloaded module first")
+        _guard.mark()
         is_auto = self.wanted == "auto"
         if is_auto:
             late, reader = _modules.set_too_late(self.learned, self.changed)

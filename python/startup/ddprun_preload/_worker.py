@@ -15,6 +15,8 @@ from typing import Protocol
 from . import _image, _kernel
 from ._channel import Channel, Request
 from ._command import Command
+from ._guard import Guard
+from ._learned import Learned
 from ._output import Output
 
 _EXIT_CANNOT_START = 127
@@ -36,6 +38,9 @@ class Server(Protocol):
     output: Output
     name: str
     changed: dict[bytes, bytes | None]
+    folder: str
+    learned: Learned
+    wanted: str
 
 
 def fork() -> tuple[int, str]:
@@ -105,6 +110,8 @@ def become(request: Request, server: Server) -> None:
         # At exit: the frozen objects include the dictionary of __main__, which holds objects with
         # finalizers.
         atexit.register(gc.unfreeze)
+        learned = server.learned if server.wanted == "auto" else None
+        Guard(request, server.command, server.folder, learned).install()
     except BaseException as error:
         try:
             os.write(
