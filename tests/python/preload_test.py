@@ -168,6 +168,24 @@ class Equality(FactsCase):
         self.write("facts", FACTS)
         self.assert_equal_facts("--run-path", "facts", "7")
 
+    def test_proc_shows_no_variables_of_the_fork_server(self):
+        script = self.write("shown.py", """
+            import sys
+            with open("/proc/self/environ") as file:
+                shown = file.read().split("\\0")
+            print("preloaded", "xml.dom.minidom" in sys.modules)
+            print("shown", *(v for v in sorted(shown) if v.startswith(("PYTHONPATH", "DDPRUN_PRELOAD"))))
+            import xml.dom.minidom
+            """)
+        for path in (self.path("library"), ""):
+            env = self.environment(PYTHONPATH=path)
+            if not path:
+                del env["PYTHONPATH"]
+            jobs = [self.run_ddprun(*flags, script, env=env, cwd=self.path("job"))
+                    for flags in ((), ("--preload", "auto"), ("--preload", "auto"))]
+            self.assertIn("preloaded True", jobs[2].out())
+            self.assertEqual(*(re.findall("shown .*", job.out()) for job in (jobs[0], jobs[2])))
+
     def test_several_ranks_with_their_own_arguments(self):
         script = self.write("facts.py", FACTS)
         argv = ("--nproc-per-node", "3", "--use-env=0", script, "${local_rank}")

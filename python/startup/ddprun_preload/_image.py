@@ -18,8 +18,8 @@ from typing import Any
 from . import _libraries
 
 # Beside the folder of sitecustomize.py, in the build tree and when installed.
-_STARTUP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_LIBRARY = os.path.join(os.path.dirname(_STARTUP), "libddprun-image.so")
+STARTUP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LIBRARY = os.path.join(os.path.dirname(STARTUP), "libddprun-image.so")
 _CONDITIONS_AT = 64 << 10  # Behind the facts of the agent: agent/process/kept_images.h.
 _SIZES = struct.Struct("=QQ")  # Of the conditions, and where the process begins.
 _CONDITIONS_MAX = 16 << 20
@@ -72,7 +72,7 @@ def states() -> dict[str, State | None]:
     """
     paths = {_file_of(module) for module in list(sys.modules.values())}
     paths |= _libraries.mapped_files()
-    paths |= {os.path.join(_STARTUP, "sitecustomize.py"), os.path.dirname(os.__file__)}
+    paths |= {os.path.join(STARTUP, "sitecustomize.py"), os.path.dirname(os.__file__)}
     paths |= {os.path.join(sys.prefix, "pyvenv.cfg"), *site.getsitepackages()}
     if site.ENABLE_USER_SITE:
         paths.add(site.getusersitepackages())

@@ -100,7 +100,7 @@ def become(request: Request, server: Server) -> None:
         _take_ends(request)
         _await_agent(request)
         set_environment(request.environment, server.changed)
-        _kernel.show(request.argv, request.environment)
+        _kernel.show(request.argv, _shown(request.environment))
         _kernel.set_process_name(server.name)
         server.command.take_arguments(request.argv)
         for stream, text in zip((1, 2), printed):
@@ -157,6 +157,20 @@ def set_environment(
     for name, value in wanted.items():
         if os.environb.get(name) != value:
             os.environb[name] = value
+
+
+def _shown(environment: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return these variables without those by which a cold worker would be told to take notes.
+
+    sitecustomize.py, which is on PYTHONPATH for them, takes both out of os.environ, too.
+    """
+    left = [each for each in environment if not each[0].startswith(b"DDPRUN_PRELOAD")]
+    if any(name.startswith(b"DDPRUN_WATCH") for name, _ in left):
+        return left  # Then a cold start has our folder there, too.
+    named = dict(left).get(b"PYTHONPATH", b"").split(os.fsencode(os.pathsep))
+    path = os.pathsep.encode().join(p for p in named if p != os.fsencode(_image.STARTUP))
+    is_other = [(name, path if name == b"PYTHONPATH" else value) for name, value in left]
+    return [each for each in is_other if each != (b"PYTHONPATH", b"")]
 
 
 def _renew() -> None:
