@@ -136,6 +136,8 @@ def _is_begun(name: str) -> bool:
 
 def take_notes(path: str, is_whole: bool) -> None:
     """Note imports at this path; if all are known already, only at the end."""
+    if not hasattr(dict, "__reversed__"):
+        return  # Python 3.7: the last import cannot be found at once.
     notes = Notes(path)
     if not is_whole:
         sys.meta_path.insert(0, notes)
