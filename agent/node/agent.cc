@@ -134,6 +134,7 @@ void Agent::preload() {
     const std::string text = "preload: " + name_of(local_rank) + " is started cold: " + why;
     std::exchange(reported_cold_, true) ? log::debug(text) : log::info(text);
   };
+  processes_.on_absent = [](const std::string& why) { log::info("preload: " + why); };
   if (options_.preload == "auto" && !imports_.knows()) {
     return log::debug("preload: nothing is known yet of what the program imports");
   }

@@ -168,6 +168,10 @@ void ForkServer::take(const ForkReply& reply) {
     return end(reply.text);
   }
   const bool loads = state_ == State::kLoading;
+  if (loads && reply.kind == Kind::kAbsent) {
+    if (on_absent) on_absent(reply.text);
+    return await_reply();
+  }
   const bool is_unfit = loads && tries_saved_ && reply.kind == Kind::kUnfit;
   const bool is_resumed = loads && tries_saved_ && reply.kind == Kind::kResumed;
   const bool is_ready = loads && reply.kind == Kind::kReady;

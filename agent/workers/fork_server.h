@@ -60,6 +60,9 @@ class ForkServer {
   // From the loop, at most once: the saved server cannot be used, for that reason.
   std::function<void(const std::string& why)> on_unfit;
 
+  // From the loop: a module that it was given by its name cannot be imported, for that reason.
+  std::function<void(const std::string& why)> on_absent;
+
   State state() const { return state_; }
   const std::string& why() const { return why_; }  // It is gone; or how much was imported.
   int pid() const { return pid_; }                 // 0: no process.

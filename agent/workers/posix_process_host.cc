@@ -177,6 +177,7 @@ Result<void> PosixProcessHost::preload(WorkerSpec spec, const std::string& modul
   spare(process->pid);
   fork_server_.on_settled = std::move(settled);
   fork_server_.on_unfit = on_unfit;
+  fork_server_.on_absent = on_absent;
   fork_server_.on_reaped = [this](int pid) {
     spared_.erase(pid);
     if (roster_) roster_->reaped(pid);

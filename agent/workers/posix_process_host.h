@@ -60,6 +60,7 @@ class PosixProcessHost final : public ProcessHost {
   Result<int> save_fork_server(int file) { return fork_server_.save(file); }
   // Of the fork server that preload() starts.
   std::function<void(const std::string& why)> on_unfit;
+  std::function<void(const std::string& why)> on_absent;
   // Why a worker was started cold although there was to be a fork server; called for each.
   std::function<void(int local_rank, const std::string& why)> on_cold;
 

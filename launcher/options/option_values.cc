@@ -320,12 +320,32 @@ Result<std::vector<std::string>> parse_variable_names(std::string_view text) {
   return names;
 }
 
+namespace {
+
+// A word for auto or off in another spelling, which would be taken for a module of that name.
+bool is_switch(std::string_view text) {
+  std::string lower;
+  for (const char letter : text) {
+    lower.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(letter))));
+  }
+  constexpr std::array<std::string_view, 8> kSwitches = {"auto", "off",  "on",    "yes",
+                                                         "no",   "true", "false", "none"};
+  return std::ranges::find(kSwitches, lower) != kSwitches.end();
+}
+
+}  // namespace
+
 Result<std::string> parse_preload(std::string_view text) {
   constexpr std::size_t kModulesMax = 32'768;  // Characters of a list.
   constexpr std::string_view kCure = "give auto, off, or modules separated by commas: torch,numpy";
   if (text == "off") return std::string();
   if (text.size() > kModulesMax) return usage(std::string(kCure));
-  for (const std::string_view name : split(text, ',')) {
+  const auto names = split(text, ',');
+  for (const std::string_view name : names) {
+    if (names.size() > 1 && name == "auto") {
+      return usage("auto finds the modules by itself: give auto, or the modules without it");
+    }
+    if (text != "auto" && is_switch(name)) return usage(std::string(kCure));
     char before = '.';
     for (const char letter : name) {
       const auto byte = static_cast<unsigned char>(letter);

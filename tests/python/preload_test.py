@@ -553,6 +553,13 @@ class Modules(PreloadCase):
         self.assertIn("has xml", job.out())
         self.assertRegex(job.err(), "preloaded .*left out: lib_absent")
 
+    def test_a_module_that_is_not_there_is_named_also_without_v(self):
+        job = self.run_ddprun("--nproc-per-node", "2", "--preload", "lib_absent,xml", self.write("here.py", self.HERE),
+                              env=self.environment(), cwd=self.path("job"))
+        self.assertEqual(job.out().count("has xml"), 2)
+        self.assertRegex(job.err(), r"\Addprun: preload: lib_absent cannot be imported, and is left out: "
+                                    r"No module named 'lib_absent'\n\Z")
+
     def test_what_an_import_prints_each_worker_prints(self):
         self.write("lib_loud.py", "import sys; print('loud'); print('louder', file=sys.stderr)", "library")
         script = self.write("here.py", "import lib_loud; print('here')")

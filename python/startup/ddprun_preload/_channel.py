@@ -83,6 +83,9 @@ class Channel:
     def unfit(self, why: str) -> None:
         self._send("unfit", why[:_REPLY_MAX])
 
+    def absent(self, text: str) -> None:
+        self._send("absent", text[:_REPLY_MAX])
+
     def saved(self, text: str) -> None:
         self._send("saved", text[:_REPLY_MAX])
 

@@ -26,7 +26,7 @@ _SHOWN_MAX = 8
 _SLOW_S = 0.1
 _SLOW_SHARE = 5  # A package that takes such a part of the time is named.
 
-failed: list[str] = []  # Names that could not be imported.
+failed: dict[str, str] = {}  # Names that could not be imported, and why.
 seconds: dict[str, float] = {}  # Of the imports of each top-level name, with what they import.
 # Empty; or names that must not be imported before the fork, and why: all import the last one.
 blamed: list[tuple[list[str], str]] = []
@@ -89,7 +89,7 @@ def _import(name: str) -> bool:
     try:
         importlib.import_module(name)
     except BaseException as error:
-        failed.append(name)
+        failed[name] = str(error) or repr(error)
         if set(sys.modules) - before and not _is_absent(name, error):
             blamed[:] = [([name], f"cannot be imported: {error!r}"[:200])]
             return False
@@ -117,7 +117,7 @@ def summary(whole: float, without: list[str]) -> str:
     text = f"{len(sys.modules)} modules in {whole:.2f} s"
     slowest = _slowest(whole) if whole >= _SLOW_S else ""
     text += f" ({slowest})" if slowest else ""
-    left_out = without + failed
+    left_out = without + list(failed)
     if left_out:
         more = ", ..." if len(left_out) > _SHOWN_MAX else ""
         text += "; left out: " + ", ".join(left_out[:_SHOWN_MAX]) + more

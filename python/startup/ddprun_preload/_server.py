@@ -89,6 +89,8 @@ class _Server:
             if late:
                 why = f"the program sets {late} before it imports {reader}, which may read it"
                 self.refuse(why)
+        for name, why in {} if is_auto else _modules.failed.items():
+            self.channel.absent(f"{name} cannot be imported, and is left out: {why}")
         if kept and set(sys.modules) <= set(kept):
             text = _modules.summary(time.monotonic() - began, dropped)
             return self.channel.resumed(text + ", kept by an earlier run")

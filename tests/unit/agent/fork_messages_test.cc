@@ -42,6 +42,8 @@ TEST_CASE("each kind of reply is read") {
         ForkReply{.kind = Kind::kUnfit, .text = "x.py has changed"});
   CHECK(decode_fork_reply("saved\000120\0"s).value() ==
         ForkReply{.kind = Kind::kSaved, .text = "120"});
+  CHECK(decode_fork_reply("absent\0nunpy\0"s).value() ==
+        ForkReply{.kind = Kind::kAbsent, .text = "nunpy"});
 }
 
 TEST_CASE("what is no reply is refused") {

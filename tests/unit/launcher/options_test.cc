@@ -113,6 +113,14 @@ TEST_CASE("Options: what a fork server imports", "[options]") {
     CHECK(error_of("--preload=" + text + " t") ==
           "--preload '" + text + "': give auto, off, or modules separated by commas: torch,numpy");
   }
+  for (const std::string text : {"on", "yes", "AUTO", "Off", "torch,on", "none"}) {
+    CHECK(error_of("--preload=" + text + " t") ==
+          "--preload '" + text + "': give auto, off, or modules separated by commas: torch,numpy");
+  }
+  CHECK(error_of("--preload auto,numpy t") ==
+        "--preload 'auto,numpy': auto finds the modules by itself: give auto, or the modules "
+        "without it");
+  CHECK(options_of("--preload on_call,Auto_ml t").preload == "on_call,Auto_ml");
   CHECK(options_of("--preload auto train.py").preload_keep == 0);
   CHECK(options_of("--preload auto --preload-keep 30 train.py").preload_keep == 30);
   CHECK(options_of("--preload off --preload-keep 30 train.py").preload_keep == 30);
