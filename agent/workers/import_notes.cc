@@ -87,7 +87,11 @@ std::optional<LearnedNames> learned_of(const std::vector<std::string>& argv) {
 ImportNotes::ImportNotes(boost::asio::io_context& loop, std::string notes,
                          const std::vector<std::string>& argv)
     : timer_(loop), notes_(std::move(notes)), folder_(folder_of_lists(), kLimits) {
-  if (notes_.empty() || folder_.path().empty() || !is_python_command(argv)) return;
+  if (notes_.empty() || !is_python_command(argv)) return;
+  if (folder_.path().empty()) {
+    warn("there is no home folder");
+    return;
+  }
   const Program program = program_of(argv);
   program_ = program.shown;
   name_ = name_of_list(program);
@@ -147,6 +151,12 @@ void ImportNotes::close() {
   if (learns()) keep(false);
 }
 
+void ImportNotes::warn(const std::string& why) {
+  if (std::exchange(warned_, true)) return;
+  log::info("preload: what the program imports cannot be kept for its next start, which will be " +
+            ("cold, too: " + why) + "; name a folder that can be written in XDG_CACHE_HOME");
+}
+
 void ImportNotes::keep(bool whole) {
   const auto notes = read_regular_end(notes_, kNotesMax);
   if (!notes || notes->empty()) return;
@@ -159,7 +169,7 @@ void ImportNotes::keep(bool whole) {
   if (text == before && !is_newer) return;
   knows_ = knows_ || !list.names().empty();
   const auto kept = folder_.put(name_, text, RecordFolder::Safety::kProcess);
-  if (!kept) return log::debug("what the program imports is not kept: " + to_string(kept.error()));
+  if (!kept) return warn(to_string(kept.error()));
   folder_.make_room(name_);
 }
 

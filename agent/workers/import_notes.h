@@ -54,6 +54,8 @@ class ImportNotes {
   bool learns() const { return !notes_.empty() && !name_.empty(); }
   void watch();
   void keep(bool whole);
+  // Once: there will be no list, so that the program's next run starts cold, too.
+  void warn(const std::string& why);
 
   boost::asio::steady_timer timer_;
   std::string notes_;
@@ -64,6 +66,7 @@ class ImportNotes {
   std::size_t added_ = 0;
   bool knows_ = false;
   bool whole_ = false;  // And the program is older than its list.
+  bool warned_ = false;
 };
 
 }  // namespace ddprun::agent

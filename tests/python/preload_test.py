@@ -781,6 +781,16 @@ class Learned(PreloadCase):
         self.finish(job)
         self.assertEqual(job.err(), "")
 
+    def test_one_line_tells_that_a_list_cannot_be_kept(self):
+        script = self.write("train.py", "import xml.dom.minidom; print('here')")
+        home = {"XDG_CACHE_HOME": "", "HOME": self.path("absent")}
+        for more, why in (({"XDG_CACHE_HOME": "/proc/absent"}, "/proc/absent/ddprun.*"), (home, "there is no home folder")):
+            with self.subTest(why):
+                job = self.run_ddprun("--preload", "auto", script, env=self.environment(**more), cwd=self.path("job"))
+                self.assertIn("here", job.out())
+                self.assertRegex(job.err(), r"\Addprun: preload: what the program imports cannot be kept for its next start, "
+                                 f"which will be cold, too: .*{why}; name a folder that can be written in XDG_CACHE_HOME\n\\Z")
+
     def test_a_run_that_fails_is_learnt_from_too(self):
         self.run_preloaded(self.write("train.py", "import xml.dom.minidom; raise ValueError"), code=1)
         self.assertEqual(len(self.cached()), 1)
