@@ -13,9 +13,9 @@
 
 #include "agent/process/proc_file.h"
 #include "common/system/descriptors.h"
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
 #include "common/text/display.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,16 +1,19 @@
 #pragma once
-// The ledgers of this node's places, and what is reported of them to the daemon. Pure. Owned by
-// Agent, which reports what happens to workers; ProgressMonitor reads what they count.
+// The ledgers of this node's places, what is reported of them to the daemon, and what a change of
+// the membership has cost. Pure. Owned by Agent, which reports what happens to workers;
+// ProgressMonitor reads what they count.
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "common/ledger/place_ledger.h"
-#include "common/ledger/process_starts.h"
 #include "common/ledger/time_parts.h"
 #include "common/sync_counts.h"
+#include "common/worker_link.h"
 #include "rendezvous/protocol/wire.h"
 
 namespace ddprun::agent {
@@ -90,6 +93,27 @@ class NodeLedger {
   std::optional<std::int64_t> first_step_;
   bool computed_ = false;  // A round has begun here.
   bool spare_ = false;
+};
+
+// What a change of the membership has cost those workers of this node that stay: one line, once the
+// last of them continues. Lives from the seat to that line.
+class ChangeCost {
+ public:
+  // Of the workers that have got seats of the round. `lost_steps`: as in the seat.
+  explicit ChangeCost(const std::vector<int>& local_ranks, std::int64_t lost_steps = 0);
+
+  // A worker continues. The line, if it is the last; `world_size`: of the round.
+  std::optional<std::string> resumed(int local_rank, const worker_link::Resumed& resumed,
+                                     int world_size);
+  bool loses_steps() const { return lost_steps_ > step_; }
+
+ private:
+  int workers_ = 0;
+  std::set<int> waited_for_;  // Local ranks.
+  std::int64_t lost_steps_ = 0;
+  std::int64_t step_ = 0;
+  std::int64_t repeated_ = 0;
+  std::int64_t lost_us_ = 0;
 };
 
 }  // namespace ddprun::agent

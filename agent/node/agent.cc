@@ -16,14 +16,14 @@
 #include <utility>
 
 #include "agent/health/death_evidence.h"
-#include "agent/node/signal_use.h"
-#include "agent/node/store_way.h"
+#include "agent/node/reach.h"
+#include "agent/supervisor/supervisor.h"
 #include "agent/workers/child_start.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/own_networks.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "common/text/words.h"
 
 namespace ddprun::agent {

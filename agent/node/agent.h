@@ -19,7 +19,6 @@
 #include "agent/health/progress_monitor.h"
 #include "agent/ledger/node_ledger.h"
 #include "agent/memory/memory_link.h"
-#include "agent/node/change_cost.h"
 #include "agent/node/daemon_link.h"
 #include "agent/node/kept_server.h"
 #include "agent/node/node_view.h"
@@ -38,7 +37,7 @@
 #include "agent/window/window.h"
 #include "agent/workers/import_notes.h"
 #include "agent/workers/posix_process_host.h"
-#include "common/relay_place.h"
+#include "common/ports.h"
 #include "common/system/signals.h"
 #include "rendezvous/relay/relay_thread.h"
 #include "rendezvous/store/store_server.h"
@@ -237,7 +236,7 @@ class Agent {
   void report_verdict(const Exit& exit);
   void note_interruption(int signal);
 
-  // agent_reports.cc: where the time of the places goes, and the account of the run.
+  // agent_ends.cc: where the time of the places goes, and the account of the run.
   void keep_ledger();
   void count_later();
   rendezvous::NodeTimes times(bool whole) const;
@@ -248,7 +247,7 @@ class Agent {
   void write_account(const Exit& exit) const;
   std::optional<PictureStyle> picture_style() const;
 
-  // agent_reports.cc: for those that watch the run.
+  // agent_ends.cc: for those that watch the run.
   void open_window();
   Result<int> request_bundle();
   void keep_status();

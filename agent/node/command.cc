@@ -9,7 +9,7 @@
 #include <fstream>
 #include <optional>
 
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
 #include "common/text/words.h"
 
 namespace ddprun::agent {
@@ -158,9 +158,8 @@ Result<std::vector<std::string>> resolve_command(const CommandRequest& request,
   if (request.module && request.run_path) {
     return Failure{Errc::kBadOption, "-m and --run-path exclude each other"};
   }
-  const bool application =
-      !request.no_python && !request.program.empty() &&
-      files.is_application(absolute(request.program, context.working_folder));
+  const bool application = !request.no_python && !request.program.empty() &&
+                           files.is_application(absolute(request.program, context.working_folder));
   const bool python = request.module || request.run_path || application ||
                       (!request.no_python && request.program.ends_with(".py"));
   std::vector<std::string> argv;

@@ -9,7 +9,7 @@
 #include "common/assert.h"
 #include "common/release.h"
 #include "common/system/log.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "rendezvous/coordinator/coordinator.h"
 #include "rendezvous/net/connect.h"
 

@@ -1,7 +1,5 @@
 #pragma once
-// What a node tries to connect to as a round begins, so that a user reads within seconds, and in
-// the verdict, which way is closed: the workers' own limits are minutes. Nothing waits for it.
-// Pure. Used by the Agent, whose ReachProbe connects.
+// The ways from a node to others as a round begins. Pure. Used by the Agent with each seat.
 
 #include <string>
 #include <system_error>
@@ -12,6 +10,23 @@
 
 namespace ddprun::agent {
 
+// Which part a node has in leading the workers' store of a round through the endpoint's port
+// (docs/environment.md, "One port").
+enum class StoreWay {
+  kDirect,    // None: workers connect to the store as to any other.
+  kOpens,     // It has the store, which other nodes may dial.
+  kForwards,  // Its workers connect to a port here, which leads to the node with the store.
+  kUnknown,   // As kDirect: an older daemon does not name the node with the store.
+};
+
+inline StoreWay store_way(const rendezvous::Seat& seat, bool one_port) {
+  if (!one_port || seat.store_at_endpoint) return StoreWay::kDirect;
+  if (seat.group_rank == 0) return StoreWay::kOpens;
+  return seat.master_node.empty() ? StoreWay::kUnknown : StoreWay::kForwards;
+}
+
+// What a node tries to connect to, so that a user reads within seconds, and in the verdict, which
+// way is closed: the workers' own limits are minutes. Nothing waits for it. ReachProbe connects.
 struct ReachTarget {
   enum class Kind {
     kStore,      // The workers' store, where this node's workers connect to it: it listens.

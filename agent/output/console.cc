@@ -17,7 +17,7 @@
 
 #include "common/assert.h"
 #include "common/system/log.h"
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
 #include "common/text/display.h"
 
 namespace ddprun::agent {

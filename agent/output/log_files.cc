@@ -15,9 +15,9 @@
 
 #include "common/assert.h"
 #include "common/system/log.h"
+#include "common/system/own_process.h"
 #include "common/system/threads.h"
 #include "common/system/user_file.h"
-#include "common/system/variable.h"
 
 namespace ddprun::agent {
 namespace {

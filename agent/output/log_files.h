@@ -20,7 +20,7 @@
 #include <string_view>
 #include <thread>
 
-#include "agent/lines/output_choice.h"
+#include "agent/lines/lines.h"
 #include "common/error.h"
 #include "common/system/descriptors.h"
 #include "common/time.h"

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/lines/output_choice.h"
+#include "agent/lines/lines.h"
 #include "agent/output/console.h"
 #include "agent/output/log_files.h"
 #include "agent/output/worker_stream.h"

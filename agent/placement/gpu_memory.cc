@@ -15,10 +15,10 @@
 #include <cstdlib>
 #include <utility>
 
-#include "agent/placement/gpu_list.h"
 #include "agent/placement/gpus.h"
+#include "agent/placement/worker_environment.h"
 #include "agent/process/proc_file.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun::agent {
 namespace {

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <iterator>
 
-#include "agent/placement/gpu_list.h"
+#include "agent/placement/worker_environment.h"
 #include "agent/process/proc_file.h"
 #include "common/system/folder.h"
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
 
 namespace ddprun::agent {
 

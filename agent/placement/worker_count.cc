@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <thread>
 
-#include "agent/placement/gpu_list.h"
 #include "agent/placement/gpus.h"
+#include "agent/placement/worker_environment.h"
 #include "agent/process/cgroup.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun::agent {
 namespace {

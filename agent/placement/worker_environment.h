@@ -50,10 +50,11 @@ struct WorkerContext {
 
 using Environment = std::vector<std::string>;  // "NAME=value" each.
 
-// One entry per name, sorted by name. Variables with names that begin with DDPRUN_TOKEN are not
-// passed on: the token admits to the control plane, and a worker has no business there.
 // DDPRUN_MEMORY and its kind, of a memory folder at `base` (agent/memory/memory_server.h).
 Environment memory_variables(const std::string& base, std::uint64_t bytes);
+
+// One entry per name, sorted by name. Variables with names that begin with DDPRUN_TOKEN are not
+// passed on: the token admits to the control plane, and a worker has no business there.
 
 Environment worker_environment(const RankFacts& facts, const WorkerContext& context,
                                const Environment& parent);
@@ -61,5 +62,16 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
 // The value of `name`, or `fallback`.
 std::string_view find_variable(const Environment& environment, std::string_view name,
                                std::string_view fallback = {});
+
+// CUDA_VISIBLE_DEVICES, read as the CUDA driver reads it.
+
+// The entries before the first that the driver would not accept: a negative number ("-1", which
+// often means "none") or anything that is neither a number nor a GPU-/MIG- name. Blanks around one
+// are dropped.
+std::vector<std::string> split_gpu_list(std::string_view value);
+
+// How many of `present` GPUs such a list leaves visible. A number from `present` on ends the list;
+// one that comes twice leaves none at all. Names are taken on trust.
+int visible_gpus(std::string_view value, int present);
 
 }  // namespace ddprun::agent

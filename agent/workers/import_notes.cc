@@ -13,8 +13,8 @@
 #include "common/checksum.h"
 #include "common/system/descriptors.h"
 #include "common/system/log.h"
+#include "common/system/own_process.h"
 #include "common/system/user_file.h"
-#include "common/system/variable.h"
 
 namespace ddprun::agent {
 namespace {

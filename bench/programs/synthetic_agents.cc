@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "common/system/limits.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "rendezvous/net/channel.h"
 #include "rendezvous/net/link.h"
 #include "rendezvous/net/listener.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/archive/archive.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun::archive {
 

@@ -77,7 +77,7 @@ Result<RunRecord> decode_record(std::string_view text);
 // What a list of runs shows: without account, tails, events and victims.
 RunRecord summary_of(RunRecord record);
 
-// What an agent leaves at its end (agent/node/agent_reports.cc): a line of JSON with its workers'
+// What an agent leaves at its end (agent/node/agent_ends.cc): a line of JSON with its workers'
 // tails and, if it speaks for the run, all else that it knows, and then the account, if there is
 // one. False: that is not such a text.
 bool add_ending(RunRecord& record, std::string_view ending);

@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "common/text/display.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun {
 

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <optional>
 
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun::scheduler {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "common/exit_status.h"
 #include "common/system/child_process.h"
-#include "common/system/poll.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
-// What this process is: its program, and whose clock it has.
+// What this process is: its program, whose clock it has, and its environment.
 
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -20,5 +21,11 @@ inline std::string boot_id() {
 // Of which clock a process's times are (std::chrono::steady_clock): each boot has its own, and a
 // container may. Times of two processes can be compared if the names are equal.
 std::string clock_name();
+
+// Empty if there is no such variable.
+inline std::string environment_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
 
 }  // namespace ddprun

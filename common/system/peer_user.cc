@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "common/system/folder.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun {
 namespace {

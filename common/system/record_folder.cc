@@ -13,7 +13,7 @@
 #include "common/assert.h"
 #include "common/system/descriptors.h"
 #include "common/system/folder.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "common/system/user_file.h"
 
 namespace ddprun {

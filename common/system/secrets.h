@@ -1,7 +1,9 @@
 #pragma once
-// Keeps secrets, above all the run's token, from other processes of the same user, such as a run's
-// own workers, and from readers of core files.
+// Makes secrets, and keeps them, above all the run's token, from other processes of the same user,
+// such as a run's own workers, and from readers of core files.
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,5 +38,12 @@ Result<std::string> secret_in_file(const std::string& path, std::string_view wha
 // A warning, for tokens in use beyond this machine, if the token is so short that it can be found
 // by trying.
 std::optional<std::string> short_token_warning(std::string_view token);
+
+// `bytes` random bytes of the kernel as 2 * bytes lower-case hexadecimal digits. Aborts if the
+// kernel has none to give.
+std::string random_hex(std::size_t bytes);
+
+// Likewise. (std::random_device would tie programs to the newest C library.)
+std::uint64_t random_number();
 
 }  // namespace ddprun

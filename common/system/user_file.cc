@@ -15,9 +15,8 @@
 #include <memory>
 
 #include "common/system/descriptors.h"
-#include "common/system/poll.h"
-#include "common/system/random_id.h"
-#include "common/text/number.h"
+#include "common/system/secrets.h"
+#include "common/text/figures.h"
 
 namespace ddprun {
 namespace {

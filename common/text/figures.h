@@ -1,20 +1,25 @@
 #pragma once
 // Figures as ddprun's screens write them: three significant digits, one blank before the unit, two
-// units of time at most. Pure.
+// units of time at most. And texts that are a number and nothing else, as it reads them. Pure.
 
+#include <charconv>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "common/time.h"
 
 namespace ddprun {
 
-std::string grouped(std::int64_t number);  // "5,249"
-std::string percent_text(double share);    // "93.2 %"
-std::string clock_text(double seconds);    // "1:41:40": hours, minutes, seconds.
-std::string rate_text(double value);       // "1.38", "12.5", "230": such as steps per second.
+std::string grouped(std::int64_t number);      // "5,249"
+std::string percent_text(double share);        // "93.2 %"
+std::string clock_text(double seconds);        // "1:41:40": hours, minutes, seconds.
+std::string rate_text(double value);           // "1.38", "12.5", "230": such as steps per second.
 std::string memory_text(std::uint64_t bytes);  // "2.41 GB", "310 MB", "0.10 MB": powers of ten.
 // "4 ms", "840 ms", "24.6 s", "13 min 4 s", "2 h 14 min".
 std::string took_text(std::chrono::microseconds time);
@@ -27,5 +32,24 @@ std::string seconds_text(Milliseconds duration);
 
 // "0-2, 5" for {0, 1, 2, 5}; `numbers` are in order.
 std::string ranges_text(const std::vector<int>& numbers);
+
+// The number that all of `text` is; nothing if it is anything else, such as one with a blank or a
+// plus sign, or does not fit.
+template <class Number>
+std::optional<Number> as_number(std::string_view text) {
+  Number value{};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  return error == std::errc() && end == last ? std::optional(value) : std::nullopt;
+}
+
+// The same of digits to another base, without "0x".
+template <std::integral Number>
+std::optional<Number> as_number(std::string_view text, int base) {
+  Number value{};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value, base);
+  return error == std::errc() && end == last ? std::optional(value) : std::nullopt;
+}
 
 }  // namespace ddprun

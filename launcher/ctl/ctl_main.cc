@@ -21,14 +21,13 @@
 #include "launcher/ctl/ras_query.h"
 #include "launcher/ctl/ras_report.h"
 #include "launcher/options/option_values.h"
-#include "launcher/watch/capture.h"
 #include "launcher/watch/debug.h"
-#include "launcher/watch/health.h"
 #include "launcher/watch/kept.h"
 #include "launcher/watch/logs.h"
 #include "launcher/watch/stacks.h"
 #include "launcher/watch/terminal.h"
 #include "launcher/watch/top.h"
+#include "launcher/watch/window_client.h"
 #include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {

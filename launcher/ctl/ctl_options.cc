@@ -6,7 +6,7 @@
 #include "common/options/completion.h"
 #include "common/release.h"
 #include "common/text/display.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 #include "launcher/options/option_values.h"
 #include "launcher/watch/debug.h"
 

@@ -11,7 +11,7 @@
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/options/options.h"
 #include "launcher/page/report_page.h"
-#include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/protocol/wire_request.h"
 
 namespace ddprun::launcher {
 

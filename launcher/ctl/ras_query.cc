@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "common/system/folder.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 #include "launcher/watch/stacks.h"
 
 namespace ddprun::launcher {

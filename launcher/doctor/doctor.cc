@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "agent/placement/worker_count.h"
+#include "common/system/descriptors.h"
 #include "common/system/log.h"
-#include "common/system/poll.h"
 #include "common/system/standard_output.h"
 #include "common/text/display.h"
 #include "launcher/doctor/health_report.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/network.h"

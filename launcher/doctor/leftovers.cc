@@ -13,7 +13,7 @@
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
 #include "common/system/folder.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 #include "launcher/doctor/subject.h"
 
 namespace ddprun::doctor {

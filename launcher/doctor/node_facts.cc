@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/assert.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun::doctor {
 namespace {

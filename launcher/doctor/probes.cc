@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/system/child_process.h"
-#include "common/system/poll.h"
+#include "common/system/descriptors.h"
 #include "common/text/figures.h"
 #include "launcher/doctor/subject.h"
 

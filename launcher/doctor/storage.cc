@@ -13,8 +13,8 @@
 #include <cstring>
 
 #include "common/system/descriptors.h"
-#include "common/system/random_id.h"
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
+#include "common/system/secrets.h"
 #include "launcher/doctor/subject.h"
 
 namespace ddprun::doctor {

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "common/system/child_process.h"
-#include "common/system/poll.h"
+#include "common/system/descriptors.h"
 #include "common/text/words.h"
 #include "launcher/plan/resolve_name.h"
 

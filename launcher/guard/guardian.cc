@@ -12,8 +12,8 @@
 #include "agent/process/cgroup.h"
 #include "agent/process/roster.h"
 #include "common/exit_status.h"
+#include "common/system/descriptors.h"
 #include "common/system/log.h"
-#include "common/system/poll.h"
 #include "launcher/guard/guarded_process.h"
 
 namespace ddprun::launcher {

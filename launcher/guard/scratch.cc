@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "common/system/log.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -14,8 +14,7 @@
 #include "common/system/folder.h"
 #include "common/system/log.h"
 #include "common/system/own_process.h"
-#include "common/system/random_id.h"
-#include "common/system/variable.h"
+#include "common/system/secrets.h"
 
 namespace ddprun::launcher {
 namespace {

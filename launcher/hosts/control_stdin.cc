@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/exit_status.h"
-#include "common/system/poll.h"
+#include "common/system/descriptors.h"
 #include "common/system/secrets.h"
 #include "common/time.h"
 #include "launcher/guard/guarded_process.h"

@@ -15,9 +15,8 @@
 
 #include "common/assert.h"
 #include "common/exit_status.h"
+#include "common/system/descriptors.h"
 #include "common/system/log.h"
-#include "common/system/poll.h"
-#include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
 #include "launcher/guard/guardian.h"

@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "common/system/child_process.h"
-#include "common/system/poll.h"
+#include "common/system/descriptors.h"
 
 namespace ddprun::launcher {
 

@@ -17,7 +17,7 @@
 #include "common/system/descriptors.h"
 #include "common/system/limits.h"
 #include "common/system/own_process.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "common/time.h"
 #include "launcher/guard/guarded_process.h"
 #include "launcher/hosts/remote_node.h"

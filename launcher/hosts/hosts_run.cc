@@ -7,7 +7,6 @@
 #include "common/exit_status.h"
 #include "common/system/limits.h"
 #include "common/system/log.h"
-#include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/system/standard_output.h"
 #include "launcher/guard/guardian_policy.h"

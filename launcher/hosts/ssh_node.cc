@@ -8,10 +8,10 @@
 
 #include "common/frames.h"
 #include "common/release.h"
+#include "common/system/descriptors.h"
 #include "common/system/log.h"
 #include "common/system/own_process.h"
-#include "common/system/poll.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "common/text/figures.h"
 #include "common/text/words.h"
 #include "launcher/hosts/own_copy.h"

@@ -1,5 +1,6 @@
 #pragma once
-// The help texts of ddprun, made from the table of flags. Pure; called by parse().
+// The help texts of ddprun, made from the table of flags, and its hints at likely mistakes. Pure;
+// called by parse(), and by node.cc when a run has failed.
 
 #include <string>
 #include <string_view>
@@ -25,5 +26,18 @@ std::string help_text(Flags which);  // At most 100 columns wide.
 // ddprun(1), made from the table of flags. deploy/man/ddprun.1 is its text; a test keeps them
 // equal. Pure.
 std::string manual_page();
+
+// One of ddprun's own flags behind PROGRAM, the likeliest mistake of a first hour: there it is
+// PROGRAM's, which refuses it. The hint for the user, or an empty text.
+// `last_words` is the last output of the worker that
+// failed first: only a flag that the worker itself complained about is mentioned, since PROGRAM may
+// well have a flag of the same name.
+std::string misplaced_flag_hint(const std::string& program,
+                                const std::vector<std::string>& arguments,
+                                std::string_view last_words);
+
+// The hint for a program that has put MASTER_ADDR into a URL unchanged though it is an IPv6
+// address.
+std::string bare_ipv6_hint(std::string_view last_words);
 
 }  // namespace ddprun::launcher

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "common/text/display.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun::launcher {
 namespace {

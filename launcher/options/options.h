@@ -16,10 +16,9 @@
 
 #include "agent/health/stall_watch.h"
 #include "agent/lines/lines.h"
-#include "agent/lines/output_choice.h"
 #include "agent/placement/binding.h"
 #include "common/error.h"
-#include "common/port_range.h"
+#include "common/ports.h"
 #include "common/time.h"
 
 namespace ddprun::launcher {

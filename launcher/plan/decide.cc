@@ -24,7 +24,6 @@
 #include "common/exit_status.h"
 #include "common/system/log.h"
 #include "common/system/own_process.h"
-#include "common/system/random_id.h"
 #include "common/system/secrets.h"
 #include "common/text/words.h"
 #include "launcher/options/flags.h"

@@ -18,11 +18,10 @@
 #include "common/system/log.h"
 #include "common/system/own_networks.h"
 #include "common/system/own_process.h"
-#include "common/system/random_id.h"
-#include "common/system/variable.h"
+#include "common/system/secrets.h"
 #include "launcher/history/history.h"
+#include "launcher/options/help.h"
 #include "launcher/options/option_values.h"
-#include "launcher/run/misplaced.h"
 #include "launcher/run/report.h"
 
 namespace ddprun::launcher {

@@ -8,9 +8,9 @@
 
 #include "common/exit_status.h"
 #include "common/system/child_process.h"
+#include "common/system/descriptors.h"
 #include "common/system/log.h"
 #include "common/system/own_process.h"
-#include "common/system/poll.h"
 #include "common/system/standard_output.h"
 #include "launcher/run/launch.h"
 #include "launcher/slurm/submission.h"

@@ -8,7 +8,6 @@
 
 #include "common/text/display.h"
 #include "common/text/figures.h"
-#include "common/text/number.h"
 #include "common/text/words.h"
 
 namespace ddprun::launcher {

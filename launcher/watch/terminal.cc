@@ -9,8 +9,8 @@
 #include <csignal>
 #include <optional>
 
-#include "common/system/poll.h"
-#include "common/system/variable.h"
+#include "common/system/descriptors.h"
+#include "common/system/own_process.h"
 #include "common/text/display.h"
 
 namespace ddprun::launcher {

@@ -1,6 +1,6 @@
 #pragma once
-// The answers of the agents of this user's runs on this machine (agent/window/window.h), and what
-// is known of an agent that does not answer.
+// The answers of the agents of this user's runs on this machine (agent/window/window.h), what is
+// known of an agent that does not answer, and whether all do.
 
 #include <boost/asio/io_context.hpp>
 #include <functional>
@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "launcher/history/history.h"
+#include "rendezvous/run/status.h"
 
 namespace ddprun::launcher {
 
@@ -58,5 +59,23 @@ struct MuteAgent {
   char state = '?';
 };
 std::string mute_text(const RunRecord& run, const std::vector<MuteAgent>& mute, std::size_t all);
+
+// `ddprunctl health`: whether the agents of the runs on this machine answer. For probes, which have
+// no token: it queries this user's agents here, and no daemon. Called by ctl_main.cc.
+
+// What the agents of one run in progress answered. There may be none: as the run begins, or once
+// this node has left a run whose daemon it still hosts.
+struct RunHealth {
+  std::string run_id;
+  std::string mute;  // A sentence about those that do not answer; or empty.
+  std::vector<rendezvous::RunStatus> answers;  // Of the others.
+};
+
+// One line for each run, or why this machine's part of it is not well. Pure.
+Result<std::string> health_text(const std::vector<RunHealth>& runs, const std::string& run_id);
+
+// Queries the agents of the run `run_id`, or of all runs of this user here; takes at most 5 s a
+// run.
+Result<std::string> health_of_this_machine(const std::string& run_id);
 
 }  // namespace ddprun::launcher

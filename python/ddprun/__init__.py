@@ -25,8 +25,7 @@ from __future__ import annotations
 from importlib import metadata as _metadata
 
 from . import checkpoint, elastic
-from ._core import Work
-from ._crash import install_crash_report
+from ._core import Work, install_crash_report
 from ._errors import (
     Aborted,
     BadArgument,
@@ -45,8 +44,7 @@ from ._errors import (
 )
 from ._group import ProcessGroup, init
 from ._launch import launch
-from ._library import prefix
-from ._program import program
+from ._library import prefix, program
 from ._sdk._checkpoint import (
     ArrayInfo,
     Checkpoint,
@@ -55,10 +53,9 @@ from ._sdk._checkpoint import (
     latest_checkpoint,
     load_latest,
 )
-from ._sdk._metrics import Metric, Metrics
 from ._sdk._sampler import DistributedSampler
 from ._sdk._store import Store
-from ._sdk._training import StepTimer, clip_grad_norm
+from ._sdk._training import Metric, Metrics, StepTimer, clip_grad_norm
 
 try:
     __version__ = _metadata.version("ddprun")

@@ -6,7 +6,7 @@ import os
 import sys
 
 from ._errors import LibraryError
-from ._program import program
+from ._library import program
 
 
 def main() -> None:

@@ -11,8 +11,7 @@ from types import TracebackType
 from ._arguments import milliseconds, number, text_or_none
 from ._c_api import InitOptions
 from ._collectives import Collectives
-from ._core import complete_group, create, shared_memory
-from ._crash import report_crashes
+from ._core import complete_group, create, report_crashes, shared_memory
 from ._errors import BadArgument, Unsupported
 from ._library import library
 

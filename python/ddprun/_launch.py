@@ -20,7 +20,7 @@ from typing import Any, Callable, TypeVar
 
 from ._arguments import whole
 from ._errors import RunError
-from ._program import program
+from ._library import program
 
 Result = TypeVar("Result")
 

@@ -1,10 +1,15 @@
-"""Loads libddprun.so, and gives its functions the types of the C interface."""
+"""Finds what is installed with this package: the program ddprun, and libddprun.so.
+
+The library's functions get the types of the C interface.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
+import shutil
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -79,3 +84,24 @@ def library() -> ctypes.CDLL:
         raise LibraryError(f"{path} cannot be loaded: {error}") from error
     _declare(loaded, path)
     return loaded
+
+
+def program() -> str:
+    """Return the path of the program ddprun."""
+    try:
+        files = metadata.files("ddprun") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == "ddprun" and os.access(file.locate(), os.X_OK):
+            path = Path(os.path.abspath(file.locate()))
+            if path.is_file():
+                return str(path)
+    beside = Path(sys.executable).parent / "ddprun"
+    found = str(beside) if beside.is_file() else shutil.which("ddprun")
+    if found is None:
+        raise LibraryError(
+            "the program ddprun is neither installed with this package nor in PATH: install "
+            "ddprun's wheel"
+        )
+    return found

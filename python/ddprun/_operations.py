@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Union
 
 from . import _c_api
-from ._arguments import milliseconds, number
-from ._buffers import lend
+from ._arguments import lend, milliseconds, number
 from ._c_api import Buffer, Call
 from ._core import Work
 from ._errors import BadArgument

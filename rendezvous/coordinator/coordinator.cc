@@ -344,8 +344,8 @@ std::optional<TimePoint> Coordinator::deadline() const {
   return next == TimePoint::max() ? std::nullopt : std::optional(next);
 }
 
-// Streams between nodes that cannot reach each other (rendezvous/protocol/wire_relay.h). Nothing of
-// them is recorded: they end with the daemon.
+// Streams between nodes that cannot reach each other (rendezvous/protocol/wire_request.h). Nothing
+// of them is recorded: they end with the daemon.
 
 void Coordinator::dial(LinkId link, const Dial& dial) {
   if (relays_.contains(link)) return actions_.push_back(Hangup{link, "it has dialled twice"});

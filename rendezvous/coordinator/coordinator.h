@@ -32,8 +32,7 @@
 #include "rendezvous/coordinator/relays.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/ledger/account.h"
-#include "rendezvous/protocol/wire_command.h"
-#include "rendezvous/protocol/wire_relay.h"
+#include "rendezvous/protocol/wire_request.h"
 #include "rendezvous/run/run.h"
 
 namespace ddprun::rendezvous {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun::rendezvous {
 namespace {

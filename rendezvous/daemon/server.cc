@@ -5,7 +5,7 @@
 
 #include "common/system/log.h"
 #include "common/system/own_process.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "common/text/words.h"
 
 namespace ddprun::rendezvous {

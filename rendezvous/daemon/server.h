@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "rendezvous/coordinator/gate.h"
-#include "rendezvous/journal/record_log.h"
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/run_history.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/turnstile.h"

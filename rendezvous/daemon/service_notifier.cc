@@ -12,8 +12,8 @@
 #include "common/error.h"
 #include "common/system/descriptors.h"
 #include "common/system/log.h"
-#include "common/system/variable.h"
-#include "common/text/number.h"
+#include "common/system/own_process.h"
+#include "common/text/figures.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 #include "rendezvous/net/connect.h"
 
 namespace ddprun::rendezvous {

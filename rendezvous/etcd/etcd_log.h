@@ -19,7 +19,6 @@
 
 #include "rendezvous/etcd/etcd_election.h"
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/journal/record_log.h"
 
 namespace ddprun::rendezvous {
 

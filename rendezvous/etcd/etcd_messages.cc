@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "common/text/number.h"
+#include "common/text/figures.h"
 
 namespace ddprun::rendezvous::etcd {
 namespace {

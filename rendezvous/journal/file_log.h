@@ -19,7 +19,6 @@
 #include "common/error.h"
 #include "common/system/descriptors.h"
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/journal/record_log.h"
 
 namespace ddprun::rendezvous {
 

@@ -13,10 +13,10 @@
 #include <cerrno>
 #include <map>
 
-#include "common/port_range.h"
+#include "common/ports.h"
 #include "common/system/log.h"
+#include "common/system/own_process.h"
 #include "common/system/peer_user.h"
-#include "common/system/variable.h"
 #include "rendezvous/net/turnstile.h"
 
 namespace ddprun::rendezvous {

@@ -216,7 +216,7 @@ struct PlaceTimes {
   std::uint64_t resident = 0;    // ... and its memory in bytes; 0: not known.
   std::uint64_t shards = 0;      // Of its last step, in an elastic job; 0: not known.
   TimeParts::Time won{0};        // That shards have moved from slow ranks; counted by rank 0.
-  std::string starts{};          // Of its processes: common/ledger/process_starts.h.
+  std::string starts{};          // Of its processes: common/ledger/time_parts.h.
   std::string spans{};           // Of the run's picture: common/ledger/place_ledger.h; ...
   std::string bins{};            // ... and common/ledger/time_parts.h. With the last message only.
   bool operator==(const PlaceTimes&) const = default;
@@ -371,7 +371,7 @@ struct Account {
   bool more = false;  // Another follows.
 };
 // Another node, which cannot reach this one, wants a stream to one of its ports: the agent answers
-// with Meet on a link of its own (rendezvous/protocol/wire_relay.h).
+// with Meet on a link of its own (rendezvous/protocol/wire_request.h).
 struct Relay {
   static constexpr const char* kName = "relay";
   std::uint64_t stream = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// One end's way into a relayed stream (rendezvous/protocol/wire_relay.h): a connection to the
+// One end's way into a relayed stream (rendezvous/protocol/wire_request.h): a connection to the
 // daemon that becomes the stream. Used by memory servers, which dial, and by agents, which meet.
 
 #include <boost/asio/io_context.hpp>
@@ -11,7 +11,7 @@
 
 #include "common/error.h"
 #include "rendezvous/net/connect.h"
-#include "rendezvous/protocol/wire_relay.h"
+#include "rendezvous/protocol/wire_request.h"
 
 namespace ddprun::rendezvous {
 

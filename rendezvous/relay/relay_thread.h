@@ -15,7 +15,7 @@
 #include "common/error.h"
 #include "common/system/peer_user.h"
 #include "rendezvous/net/connect.h"
-#include "rendezvous/protocol/wire_relay.h"
+#include "rendezvous/protocol/wire_request.h"
 #include "rendezvous/relay/relay_entry.h"
 
 namespace ddprun::rendezvous {

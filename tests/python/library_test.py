@@ -9,7 +9,7 @@ import unittest
 import package_case
 import ddprun_case  # pylint: disable=wrong-import-order
 import ddprun
-from ddprun import _buffers, _c_api, _errors, _library
+from ddprun import _arguments, _c_api, _errors, _library
 
 
 class Tables(unittest.TestCase):
@@ -20,7 +20,7 @@ class Tables(unittest.TestCase):
             text = file.read()
         listed = re.search(r"DDPRUN_F32 = 0.*?}", text, flags=re.S).group()
         short = {"float": "F", "bfloat": "BF", "int": "I", "uint": "U", "bool": "BOOL", "complex": "C"}
-        named = [short[name.rstrip("0123456789")] + name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in _buffers.NUMBERS]
+        named = [short[name.rstrip("0123456789")] + name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in _arguments.NUMBERS]
         self.assertEqual(re.findall(r"DDPRUN_(\w+) = ", listed), named)
 
     def test_each_status_has_its_exception(self):

@@ -269,7 +269,7 @@ class Operations(package_case.PackageCase):
             self.skipTest("there is no numpy")
         done = self.ranks("""
             import numpy as np
-            from ddprun import _buffers
+            from ddprun import _arguments
             class Halves(np.ndarray):  # As ml_dtypes has arrays of bfloat16, without a buffer.
                 @property
                 def dtype(self):
@@ -278,7 +278,7 @@ class Operations(package_case.PackageCase):
                     assert kind == "uint16"
                     return np.asarray(self)
             with ddprun.init() as group:
-                for name in _buffers.NUMBERS:
+                for name in _arguments.NUMBERS:
                     if name == "bfloat16":
                         continue
                     values = np.array([1, 0, 2 + group.rank]).astype(name)

@@ -115,7 +115,7 @@ class Failures(torch_case.TorchCase):
             import atexit, threading
             from ddprun import _c_api
             from ddprun.torch import _engine
-            from ddprun.torch._tensors import Lending
+            from ddprun.torch._arguments import Lending
             _engine.OTHERS_LIMIT_S = 0.2
             dist.init_process_group("ddprun", timeout=timedelta(seconds=20))
             engine = ddprun.torch._backend.backend_of()._engine

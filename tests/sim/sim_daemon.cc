@@ -4,7 +4,7 @@
 #include <csignal>
 #include <utility>
 
-#include "rendezvous/protocol/wire_command.h"
+#include "rendezvous/protocol/wire_request.h"
 #include "tests/sim/sim_cluster.h"
 
 namespace ddprun::sim {

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "common/system/descriptors.h"
-#include "common/system/poll.h"
 #include "ddprun/atomic_file.h"
 #include "ddprun/error.h"
 

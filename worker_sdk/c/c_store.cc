@@ -1,8 +1,8 @@
 // ddprun/c/c_store.h: the job's store.
 
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
 #include "worker_sdk/c/c_handles.h"
-#include "worker_sdk/gpu/gpu_event.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 #include "worker_sdk/timer/timer_shell.h"
 
 using namespace ddprun;

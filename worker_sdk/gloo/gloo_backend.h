@@ -18,8 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "common/port_range.h"
-#include "common/relay_place.h"
+#include "common/ports.h"
 #include "ddprun/store.h"
 #include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/gloo/gloo_mesh.h"

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/port_range.h"
+#include "common/ports.h"
 #include "common/system/descriptors.h"
 #include "ddprun/store.h"
 #include "worker_sdk/base/operation.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/relay_place.h"
+#include "common/ports.h"
 #include "common/system/descriptors.h"
 #include "ddprun/store.h"
 #include "worker_sdk/base/operation.h"

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <set>
 
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
 #include "ddprun/crash_report.h"
 #include "worker_sdk/base/retry.h"
 #include "worker_sdk/group/group_inside.h"

@@ -23,7 +23,7 @@
 #include "common/checksum.h"
 #include "common/release.h"
 #include "common/system/folder.h"
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
 #include "worker_sdk/base/replace_file.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"

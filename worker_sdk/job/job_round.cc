@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "common/system/variable.h"
-#include "common/text/number.h"
+#include "common/system/own_process.h"
+#include "common/text/figures.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/job/job_inside.h"
 #include "worker_sdk/job/kept_state.h"

@@ -5,7 +5,7 @@
 
 #include "common/checksum.h"
 #include "common/scheduler/slurm_step.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 #include "ddprun/error.h"
 
 namespace ddprun::worker_sdk {

@@ -10,8 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/port_range.h"
-#include "common/relay_place.h"
+#include "common/ports.h"
 #include "ddprun/process_group.h"
 
 namespace ddprun::worker_sdk {
@@ -73,7 +72,7 @@ struct Rendezvous {
   std::string path;
   bool hosted_by_rank_0 =
       false;  // kTcp only. False: the agent hosts it (TORCHELASTIC_USE_AGENT_STORE).
-  // kTcp only: `port` is one of those of `place`, to be found by the job's name (store_search.h); 0
+  // kTcp only: `port` is one of those of `place`, to be found by the job's name (join.cc); 0
   // until then. Without a name the process that started all ranks, on one host, gives one.
   bool is_searched = false;
   std::string job = {};

@@ -3,17 +3,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "common/checksum.h"
+#include "common/scheduler/slurm_step.h"
 #include "worker_sdk/base/locality.h"
+#include "worker_sdk/base/retry.h"
 #include "worker_sdk/base/socket_io.h"
 #include "worker_sdk/base/system_limits.h"
 #include "worker_sdk/join/cpu_backend.h"
 #include "worker_sdk/join/meeting.h"
 #include "worker_sdk/join/membership.h"
 #include "worker_sdk/join/nccl_join.h"
-#include "worker_sdk/join/store_search.h"
 #include "worker_sdk/store/file_store.h"
 #include "worker_sdk/store/local_store.h"
+#include "worker_sdk/store/store_host.h"
 #include "worker_sdk/store/tcp_store.h"
 #include "worker_sdk/transport/backend.h"
 
@@ -51,6 +55,143 @@ constexpr milliseconds kReplyTimeout{60000};
 
 std::int32_t pid_of(const Table& table, int rank) {
   return table.hellos[static_cast<std::size_t>(rank)].pid;
+}
+
+// The store of a job whose ranks were given no port: rank 0 hosts it at the first free one of the
+// job's ports, and the others try these in turn until one has a store with the job's key. Another
+// job, or a service, may have any of the ports.
+struct StoreSearch {
+  const Rendezvous& at;  // Of the kind kTcp, with is_searched.
+  bool hosts = false;    // This rank is rank 0, and no other process hosts the store.
+  PortRange ports = {};  // Of the plan.
+  std::string prefix;    // Of the group's keys; groups of other lives have others.
+  std::chrono::milliseconds reply_timeout{0};
+  Clock::time_point deadline{};
+  std::shared_ptr<RoundFence> fence = nullptr;
+};
+
+struct FoundStore {
+  std::shared_ptr<StoreHost> host;  // If this rank hosts it.
+  std::shared_ptr<Store> store;
+  std::uint16_t port = 0;
+};
+
+// For one port, doubled with each pass over all ports: a host that is far away, or busy, gets more
+// time, and a rank 0 that starts later than the others is found soon.
+constexpr milliseconds kPortPatience{200};
+constexpr milliseconds kPortPatienceMax{5000};
+constexpr char kRemedy[] = "; MASTER_ADDR and MASTER_PORT name another place";
+
+// A name for the process that started this process's session, equal for all that it has started:
+// mpiexec of MPICH begins a session for each rank. Throws Error(bad_environment) if it has ended.
+std::string starter_of_session() {
+  const auto leader = ::getsid(0);
+  std::string stat;
+  std::getline(std::ifstream("/proc/" + std::to_string(leader) + "/stat"), stat);
+  const std::size_t name_end = stat.rfind(')');  // "12 (a name) S 34 ...": 34 is its parent.
+  if (name_end == std::string::npos || name_end + 4 >= stat.size()) {
+    throw Error(ErrorKind::bad_environment, {.operation = "reading the environment"},
+                "the process that started this rank cannot be found; set MASTER_PORT");
+  }
+  const std::size_t begin = name_end + 4;
+  return "process " + stat.substr(begin, stat.find(' ', begin) - begin) + " of user " +
+         std::to_string(::geteuid());
+}
+
+class Search {
+ public:
+  explicit Search(const StoreSearch& search) : s_(search), job_(s_.at.job), place_(s_.at.place) {
+    if (!job_.empty()) return;
+    job_ = starter_of_session();
+    place_ = checksum(job_.data(), job_.size());
+  }
+
+  FoundStore host() {
+    std::string last;
+    for (int i = 0; i < port_count(); ++i) {
+      try {
+        FoundStore found;
+        found.port = port(i);
+        found.host = std::make_shared<StoreHost>(s_.at.host, found.port, s_.deadline);
+        found.store = connect(found.port, left_until(s_.deadline));
+        found.store->set(key(), "here");
+        return found;
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::system) throw;
+        last = error.text();
+      }
+    }
+    throw Error(ErrorKind::system, {.operation = "hosting the store"},
+                last + ", and none of the other " + std::to_string(port_count() - 1) +
+                    " ports of this job is free" + kRemedy);
+  }
+
+  FoundStore look_for() {
+    resolve(s_.at.host, 0, s_.deadline);  // A name that does not exist ends the search at once.
+    FoundStore found;
+    milliseconds patience = kPortPatience;
+    retry_until(s_.deadline, [&] {
+      for (int i = 0; i < port_count() && !found.store && !is_fenced(); ++i) {
+        try_port(port(i), std::min(patience, left_until(s_.deadline)), found);
+      }
+      patience = std::min(patience * 2, kPortPatienceMax);
+      return found.store || is_fenced();
+    });
+    if (found.store) return found;
+    throw Error(ErrorKind::unreachable, {.operation = "finding rank 0"},
+                "no rank 0 of " + job_ + " at " + s_.at.host + ", ports " + ports() + ": " + last_ +
+                    kRemedy);
+  }
+
+ private:
+  int port_count() const {
+    const int most = scheduler::kMeetingPorts;
+    return s_.ports.is_any() ? most : std::min(most, s_.ports.size());
+  }
+  std::uint16_t port(int i) const {
+    return s_.ports.is_any() ? scheduler::meeting_port(place_, i) : s_.ports.port(place_, i);
+  }
+  std::string key() const { return "ddprun/of/" + job_ + s_.prefix; }
+  bool is_fenced() const { return s_.fence && s_.fence->is_raised(); }
+
+  std::string ports() const {
+    std::string text;
+    for (int i = 0; i < port_count(); ++i) {
+      text += (i ? ", " : "") + std::to_string(port(i));
+    }
+    return text;
+  }
+
+  std::shared_ptr<Store> connect(std::uint16_t port, milliseconds timeout) const {
+    return connect_tcp_store({.host = s_.at.host,
+                              .port = port,
+                              .connect_timeout = timeout,
+                              .reply_timeout = s_.reply_timeout,
+                              .fence = s_.fence});
+  }
+
+  void try_port(std::uint16_t port, milliseconds patience, FoundStore& found) {
+    try {
+      auto store = connect(port, patience);
+      store->wait({key()}, patience);
+      found.store = std::move(store), found.port = port;
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::system) throw;  // A limit of this process.
+      last_ = error.text();
+    }
+  }
+
+  const StoreSearch& s_;
+  std::string job_;
+  std::uint64_t place_;
+  std::string last_ = "not tried";
+};
+
+// Throws Error, naming host and ports: system if none is free, unreachable if the others do not
+// find the store before the deadline.
+FoundStore find_store(const StoreSearch& search) {
+  Search ports(search);
+  return search.hosts ? ports.host() : ports.look_for();
 }
 
 // One attempt to join: the state that the steps below share.

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 
-#include "worker_sdk/gpu/gpu_event.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 #include "worker_sdk/transport/backend.h"
 
 namespace ddprun::worker_sdk {

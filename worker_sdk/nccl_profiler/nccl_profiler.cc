@@ -14,7 +14,7 @@
 #include <ctime>
 #include <mutex>
 
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
 #include "worker_sdk/base/locality.h"
 #include "worker_sdk/gpu/gpu_abi.h"
 #include "worker_sdk/nccl_profiler/nccl_profile.h"

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "common/assert.h"
-#include "common/system/variable.h"
+#include "common/system/own_process.h"
 #include "worker_sdk/group/group_inside.h"
 #include "worker_sdk/timer/run_summary.h"
 #include "worker_sdk/worker/progress.h"

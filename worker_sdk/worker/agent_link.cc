@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "common/text/number.h"
+#include "common/text/figures.h"
 #include "worker_sdk/base/operation.h"
 #include "worker_sdk/base/system_limits.h"
 

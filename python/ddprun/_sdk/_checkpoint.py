@@ -8,8 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Callable, NamedTuple, Union
 
-from .._arguments import long_number, number, text
-from .._buffers import ELEMENT_TYPES, lend
+from .._arguments import ELEMENT_TYPES, lend, long_number, number, text
 from .._c_api import CheckpointPiece
 from .._core import Handle, check, create
 from .._errors import BadArgument, Error

@@ -8,14 +8,12 @@ import sys
 import warnings
 from typing import Any, Callable, NamedTuple
 
-from .._arguments import count, milliseconds, text, text_or_none, whole
-from .._buffers import ELEMENT_TYPES, NUMBERS
+from .._arguments import ELEMENT_TYPES, NUMBERS, count, milliseconds, text, text_or_none, whole
 from .._c_api import Apply, Buffer, FillShards, InitOptions, JobCounters, JobOptions, ShardedOptions
 from .._callbacks import NOT_ENDED, not_ended, take_dropped
 from .._callbacks import Functions as Callbacks
-from .._core import Handle, create
+from .._core import Handle, create, report_crashes
 from .._core import check as check_status
-from .._crash import report_crashes
 from .._errors import BadArgument
 from .._group import ProcessGroup
 from .._library import library

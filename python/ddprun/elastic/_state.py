@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from .._buffers import BY_FORMAT, ELEMENT_TYPES, NUMBERS, Lent, _view_of, lend
+from .._arguments import BY_FORMAT, ELEMENT_TYPES, NUMBERS, Lent, _view_of, lend
 from .._c_api import Buffer
 from .._core import check
 from .._errors import BadArgument

@@ -6,8 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .._arguments import seed, whole
-from .._buffers import _view_of
+from .._arguments import _view_of, seed, whole
 from .._c_api import SUMS_GOOD, SUMS_NOT_FINITE, SUMS_OVER, SumOptions, SumResult
 from .._core import Handle, create
 from .._errors import BadArgument

@@ -18,10 +18,9 @@ import torch
 from .._c_api import RECV, TIMED_OUT
 from .._core import own_locks
 from . import _generations
+from ._arguments import Lending, check, milliseconds
 from ._engine import Engine
 from ._errors import bad_argument, error
-from ._reductions import milliseconds
-from ._tensors import Lending, check
 from ._works import WorkBase
 
 _FOREVER_MS = 10**12  # Some decades.

@@ -18,13 +18,12 @@ import torch.distributed as dist
 from .._c_api import RECV, SEND, TIMED_OUT
 from .._core import leave, shared_memory
 from ._any_source import Posts
+from ._arguments import Lending, milliseconds
 from ._collectives import Collectives
 from ._engine import NAMES, Engine
 from ._errors import DdprunError, bad_argument, error
 from ._generations import IS_BACKEND
 from ._join import join
-from ._reductions import milliseconds
-from ._tensors import Lending
 from ._works import EndedWork, waiter
 
 _c10d: Any = torch._C._distributed_c10d

@@ -21,10 +21,9 @@ from .._c_api import (
     SCATTER,
     SUM,
 )
+from ._arguments import Lending, factor, is_blocking, is_integer, limit, reduction
 from ._engine import NAMES, Engine
 from ._errors import bad_argument
-from ._reductions import factor, is_blocking, limit, reduction
-from ._tensors import Lending, is_integer
 from ._works import EndedWork
 
 # Fills one tensor for each rank by that rank's; returns the work.

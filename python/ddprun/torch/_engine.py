@@ -15,8 +15,8 @@ from .._c_api import ABORTED, Buffer, Call
 from .._callbacks import take_dropped
 from .._core import Handle, complete_group, own_locks, warn_of_abort
 from .._library import library
+from ._arguments import TYPES, Lending, describe, is_plain
 from ._errors import DdprunError, error, last_error
-from ._tensors import TYPES, Lending, describe, is_plain
 from ._works import EndedWork, OperationWork, forget_dropped, waiter
 
 _OPERATIONS = (

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._c_api import CreateOptions, StoreCalls
 from .._callbacks import Functions, take_dropped
-from .._crash import report_crashes
+from .._core import report_crashes
 from .._library import library
 from ._engine import Engine
 from ._errors import last_error

@@ -18,9 +18,9 @@ from .._c_api import TIMED_OUT
 from .._core import destroy_in, own_locks, wait_for
 from .._library import library
 from . import _generations
+from ._arguments import milliseconds
 from ._errors import error, error_of, last_error, new_info
 from ._generations import KEEPS_WORKS
-from ._reductions import milliseconds
 
 
 class Watched(Protocol):

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "agent/workers/posix_process_host.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "tests/process/agent/processes.h"
 #include "tests/support/loop.h"
 

@@ -15,7 +15,7 @@
 #include "agent/process/roster.h"
 #include "agent/workers/child_start.h"
 #include "common/system/child_process.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 
 namespace ddprun::test {
 namespace {

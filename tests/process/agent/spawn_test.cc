@@ -12,7 +12,7 @@
 #include <fstream>
 #include <set>
 
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "tests/process/agent/processes.h"
 
 namespace ddprun::agent {

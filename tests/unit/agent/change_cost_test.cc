@@ -1,4 +1,4 @@
-#include "agent/node/change_cost.h"
+#include "agent/ledger/node_ledger.h"
 
 #include <catch2/catch.hpp>
 

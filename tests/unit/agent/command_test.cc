@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 
 namespace ddprun::agent {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 
 namespace ddprun::agent {
 namespace {

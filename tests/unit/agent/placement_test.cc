@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/placement/gpu_list.h"
-#include "common/system/random_id.h"
+#include "agent/placement/worker_environment.h"
+#include "common/system/secrets.h"
 
 namespace ddprun::agent {
 namespace {
@@ -101,8 +101,8 @@ TEST_CASE("Placement: what limits the workers is said with its name", "[placemen
 
 TEST_CASE("Placement: slices of MIG are GPUs", "[placement]") {
   CHECK(workers_per_node("gpu", {.gpus = 4, .slices = 4}).value() == 4);
-  CHECK(workers_per_node(
-            "auto", {.cpus = 2, .gpus = 4, .cuda_visible_devices = "0,1,2,3", .slices = 4})
+  CHECK(workers_per_node("auto",
+                         {.cpus = 2, .gpus = 4, .cuda_visible_devices = "0,1,2,3", .slices = 4})
             .value() == 4);
   CHECK(workers_per_node("gpu", {.gpus = 4, .slices = 0}).has_error());
 }

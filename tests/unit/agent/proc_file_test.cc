@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "common/system/child_process.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/node/signal_use.h"
+#include "agent/supervisor/supervisor.h"
 
 #include <signal.h>
 

@@ -1,6 +1,6 @@
 // Which nodes open and forward the workers' store with --one-port, as rounds change its place.
 
-#include "agent/node/store_way.h"
+#include "agent/node/reach.h"
 
 #include <catch2/catch.hpp>
 

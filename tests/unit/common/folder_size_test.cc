@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 
 namespace ddprun {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/port_range.h"
+#include "common/ports.h"
 
 #include <catch2/catch.hpp>
 #include <random>

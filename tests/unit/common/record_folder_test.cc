@@ -9,7 +9,7 @@
 #include <fstream>
 #include <thread>
 
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 
 namespace ddprun {
 namespace {

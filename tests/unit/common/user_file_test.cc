@@ -13,7 +13,7 @@
 #include <fstream>
 
 #include "common/system/descriptors.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 
 namespace ddprun {
 namespace {

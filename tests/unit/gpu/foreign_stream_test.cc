@@ -11,7 +11,7 @@
 #include "tests/support/fake_gpu.h"
 #include "tests/support/own_stream.h"
 #include "tests/support/ranks.h"
-#include "worker_sdk/gpu/gpu_event.h"
+#include "worker_sdk/gpu/gpu_runtime.h"
 #include "worker_sdk/timer/device_phases.h"
 #include "worker_sdk/timer/timer_shell.h"
 

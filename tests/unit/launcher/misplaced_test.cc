@@ -1,4 +1,4 @@
-#include "launcher/run/misplaced.h"
+#include "launcher/options/help.h"
 
 #include <catch2/catch.hpp>
 

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "launcher/replay/bisect.h"
+#include "launcher/replay/replay.h"
 
 namespace ddprun::launcher {
 namespace {

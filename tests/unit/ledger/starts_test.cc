@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "common/ledger/process_starts.h"
 #include "common/ledger/time_parts.h"
 
 namespace ddprun {

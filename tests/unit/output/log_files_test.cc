@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "agent/lines/lines.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 
 namespace ddprun::agent {
 namespace {

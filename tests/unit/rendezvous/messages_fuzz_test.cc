@@ -9,8 +9,7 @@
 
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/protocol/wire.h"
-#include "rendezvous/protocol/wire_command.h"
-#include "rendezvous/protocol/wire_relay.h"
+#include "rendezvous/protocol/wire_request.h"
 #include "rendezvous/run/status.h"
 #include "worker_sdk/join/membership.h"
 

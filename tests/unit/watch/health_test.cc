@@ -1,4 +1,4 @@
-#include "launcher/watch/health.h"
+#include "launcher/watch/window_client.h"
 
 #include <catch2/catch.hpp>
 

@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 import torch.distributed as dist
 
-from ..._buffers import lend
+from ..._arguments import lend
 from ..._errors import BadArgument
 from ..._library import library
 from .. import Step

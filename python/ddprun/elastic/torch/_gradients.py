@@ -1,6 +1,6 @@
 """The gradients of each step of a job, whose bits do not depend on the number of ranks.
 
-As ElasticGradients of ddprun/torch/elastic_gradients.h.
+As ElasticGradients of ddprun/torch/elastic_job.h.
 """
 
 from __future__ import annotations

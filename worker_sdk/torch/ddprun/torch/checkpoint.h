@@ -38,7 +38,7 @@
 #include "ddprun/torch/collectives.h"
 #include "ddprun/torch/distributed_data_parallel.h"
 #include "ddprun/torch/distributed_sampler.h"
-#include "ddprun/torch/parameters.h"
+#include "ddprun/torch/tensor.h"
 #include "ddprun/torch/zero_redundancy_optimizer.h"
 
 namespace ddprun::torch {

@@ -15,7 +15,6 @@
 
 #include "ddprun/clip_grad_norm.h"
 #include "ddprun/grad_scaler.h"
-#include "ddprun/torch/parameters.h"
 #include "ddprun/torch/tensor.h"
 
 namespace ddprun::torch {

@@ -25,7 +25,7 @@
 
 #include "ddprun/elastic/job.h"
 #include "ddprun/elastic/sharded.h"
-#include "ddprun/torch/parameters.h"
+#include "ddprun/torch/tensor.h"
 #include "ddprun/torch/zero_redundancy_optimizer.h"
 
 namespace ddprun::torch {

@@ -19,7 +19,6 @@
 
 #include "ddprun/objects.h"
 #include "ddprun/sharding.h"
-#include "ddprun/torch/parameters.h"
 #include "ddprun/torch/tensor.h"
 
 namespace ddprun::torch {
