@@ -98,11 +98,8 @@ using Clock = std::chrono::steady_clock;
 constexpr Milliseconds kRetryFirst{20};
 constexpr Milliseconds kRetryMax{500};
 constexpr int kBeatsInSilence = 2 * rendezvous::kBeatsInTimeout;  // The daemon gives up before.
-// A timer that is so late shows that we stood still, not that the daemon is silent.
-constexpr Milliseconds kTickLateMax{100};
 // How long we stay with a daemon that sends nothing though its host answers.
 constexpr Milliseconds kStandstillMax{60'000};
-constexpr int kRoundTripsInSilence = 20;  // As for the daemon, see rendezvous/run/run.cc.
 
 class RemoteLink : public DaemonLink {
  public:
@@ -269,7 +266,7 @@ class RemoteLink : public DaemonLink {
     silence_.async_wait([this, when](const boost::system::error_code& ec) {
       if (ec || !link_) return;
       const auto now = Clock::now();
-      if (now - when > kTickLateMax) last_received_ = now;  // We stood still ourselves.
+      if (now - when > rendezvous::kTickLateMax) last_received_ = now;  // We stood still ourselves.
       if (now - last_received_ < silence_max_) return watch_silence();
       if (stays_with_the_daemon(now)) return check_at(now + silence_max_ / kBeatsInSilence);
       silent_ = true;
@@ -284,7 +281,7 @@ class RemoteLink : public DaemonLink {
     const auto kernel = link_->peer_kernel();
     if (!kernel || addresses_.size() > 1 || now - last_received_ >= kStandstillMax) return false;
     const Milliseconds patience =
-        std::max(silence_max_ / 2, kRoundTripsInSilence * kernel->round_trip);
+        std::max(silence_max_ / 2, rendezvous::kRoundTripsInSilence * kernel->round_trip);
     if (kernel->silent_for >= patience) return false;
     if (!std::exchange(reported_waiting_, true)) {
       log::warning(silence_text() + ", but its host does; waiting for it");

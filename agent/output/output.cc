@@ -161,12 +161,6 @@ std::optional<std::uint64_t> Output::shown_since(int local_rank) const {
   return shown_ - *stream->last_shown();
 }
 
-void Output::write_line(std::string_view line) {
-  lines_of(true).close();  // In order with the workers' output.
-  stderr_console().line({}, line);
-  stderr_console().write_out();
-}
-
 // Later, for what happens then may start and end workers.
 void Output::resume_readers() {
   boost::asio::post(loop_, [this, alive = std::weak_ptr(alive_)] {

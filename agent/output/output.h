@@ -77,9 +77,6 @@ class Output {
   // shown where our standard error goes.
   std::optional<std::uint64_t> shown_since(int local_rank) const;
 
-  // A line of ddprun's own, in order with the workers' lines.
-  void write_line(std::string_view line);
-
   // A line on the terminal below all lines, until the next one comes; none if our standard error is
   // not a terminal.
   void show_status(std::string_view text) { stderr_console().show_status(text); }

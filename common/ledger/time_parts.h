@@ -18,6 +18,11 @@
 
 namespace ddprun {
 
+// What the account of a run calls itself (rendezvous/ledger/account.h).
+constexpr const char* kAccountSchema = "ddprun.report/1";
+// Of all time: less is not worth a sentence.
+constexpr double kWorthReporting = 0.005;
+
 // How long each part of the start of a worker's process took (docs/ledger.md): noted by
 // agent/ledger for each process, summed up by rendezvous/ledger over the run.
 

@@ -5,7 +5,9 @@
 #include <charconv>
 #include <chrono>
 #include <concepts>
+#include <cstdarg>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +34,16 @@ std::string seconds_text(Milliseconds duration);
 
 // "0-2, 5" for {0, 1, 2, 5}; `numbers` are in order.
 std::string ranges_text(const std::vector<int>& numbers);
+
+// printf into a string, cut at 511 characters: for lines of tables and of JSON.
+[[gnu::format(printf, 1, 2)]] inline std::string format(const char* pattern, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, pattern);
+  std::vsnprintf(text, sizeof text, pattern, arguments);
+  va_end(arguments);
+  return text;
+}
 
 // The number that all of `text` is; nothing if it is anything else, such as one with a blank or a
 // plus sign, or does not fit.

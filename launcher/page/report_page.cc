@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/embedded_file.h"
+#include "common/ledger/time_parts.h"
 
 // The page, with a mark in place of the data.
 DDPRUN_EMBEDDED_FILE(ddprun_report_page, DDPRUN_REPORT_PAGE);
@@ -13,7 +14,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::string_view kMark = "@DATA@";
-constexpr const char* kSchema = "ddprun.report/1";
 
 }  // namespace
 
@@ -36,7 +36,7 @@ std::string embedded_json(std::string_view json) {
 std::optional<std::string> report_page(std::string_view account, const PageFacts& facts) {
   ordered_json data = ordered_json::parse(account, nullptr, /*allow_exceptions=*/false);
   if (!data.is_object() || !data.contains("schema") || !data.contains("run")) return std::nullopt;
-  if (data["schema"] != kSchema) return std::nullopt;
+  if (data["schema"] != kAccountSchema) return std::nullopt;
   ordered_json& run = data["run"];
   if (!run.is_object()) return std::nullopt;
   if (!facts.command.empty()) run["command"] = facts.command;

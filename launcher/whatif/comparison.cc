@@ -5,14 +5,14 @@
 #include <cmath>
 #include <utility>
 
+#include "common/ledger/time_parts.h"
 #include "common/options/option.h"
 #include "common/text/figures.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr double kWorthReporting = 0.005;  // Of the run's time.
-constexpr double kWorks = 0.01;            // Goodput below which a run gets nothing done.
+constexpr double kWorks = 0.01;  // Goodput below which a run gets nothing done.
 
 void take(RunFact& fact, std::optional<double> given) {
   if (given) fact = {*given, 0};

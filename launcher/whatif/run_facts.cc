@@ -14,8 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kSchema = "ddprun.report/1";
-
 // Of what a run has never seen.
 constexpr double kChange = 0.5, kGrowth = 0.5;
 constexpr double kNotice = 1;  // heartbeat_timeout.
@@ -298,7 +296,7 @@ Result<RunFacts> read_run_facts(std::string_view text_of_file) {
     account = std::move(inner);
   }
   const auto run = account.is_object() ? account.find("run") : account.end();
-  if (!account.is_object() || text(account, "schema") != kSchema || run == account.end() ||
+  if (!account.is_object() || text(account, "schema") != kAccountSchema || run == account.end() ||
       !run->is_object()) {
     return Failure{Errc::kBadMessage,
                    "is no account of a run, as `ddprunctl report RUN` prints it"};

@@ -13,7 +13,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kNameBytesMax = 256;
 // How long after a standstill a link that closes may have been closed while it lasted.
 constexpr Milliseconds kWakeTime{2000};
 

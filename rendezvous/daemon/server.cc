@@ -41,8 +41,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A tick that comes this late shows that we stood still, not that the nodes are silent.
-constexpr Milliseconds kTickLateMax{100};
 // From here on the standstill is taken out of the time of every node.
 constexpr Milliseconds kStandstillMin{250};
 // A node that has lost its link tries to connect each second or more often.

@@ -83,7 +83,6 @@ class Leadership {
   // When the next TimePassed is due.
   TimePoint deadline() const;
   bool may_decide(TimePoint now) const { return state_ == State::kLeader && now < lease_ends_; }
-  TimePoint lease_ends() const { return lease_ends_; }
 
  private:
   enum class State { kStandby, kCampaigning, kLeader, kDeposed };

@@ -210,8 +210,7 @@ std::string account_json(const RunLedger& ledger, const AccountHead& head, TimeP
     const auto [it, is_new] = hosts.emplace(row.host, static_cast<int>(hosts.size()));
     if (is_new) names.push_back(row.host);
   }
-  ordered_json account = {{"schema", "ddprun.report/1"},
-                          {"run", run_json(ledger, head, rows, now)}};
+  ordered_json account = {{"schema", kAccountSchema}, {"run", run_json(ledger, head, rows, now)}};
   if (head.verdict) account["verdict"] = verdict_part(*head.verdict);
   account["incidents"] = incidents_json(ledger, rows, lost);
   account["hosts"] = std::move(names);

@@ -13,8 +13,6 @@ namespace {
 
 using Time = TimeParts::Time;
 
-constexpr double kWorthReporting = 0.005;  // Of all time.
-
 std::string incidents_text(const RunLedger& ledger, const std::vector<IncidentCost>& losses,
                            const LedgerTotals& totals) {
   if (losses.empty()) return "No worker failed, and no node was lost.";

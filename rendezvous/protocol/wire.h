@@ -48,6 +48,13 @@ constexpr Milliseconds beat_interval(Milliseconds heartbeat_timeout) {
   return heartbeat_timeout / kBeatsInTimeout;
 }
 
+// How many round trips the other end may be silent: enough for three retransmissions of TCP in a
+// row, each after twice the time of the one before.
+constexpr int kRoundTripsInSilence = 20;
+// A timer that is so late shows that this process stood still, not that the other end is silent.
+constexpr Milliseconds kTickLateMax{100};
+constexpr std::size_t kNameBytesMax = 256;  // Of a run's id, or a node's.
+
 // No node beats more often than this if there are `nodes`, so that all beats together cost the
 // daemon less than a twentieth of a core: one beat takes it about 30 us (bench/RESULTS.md).
 constexpr Milliseconds beat_interval_of(std::size_t nodes) {

@@ -8,7 +8,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kNameBytesMax = 256;
 constexpr std::size_t kReasonBytesMax = 4096;
 constexpr archive::Bounds kCommandLimits{.depth = 2};  // No message of these has anything inside.
 

@@ -602,8 +602,6 @@ void Run::remember_failure() {
 namespace {
 
 constexpr Milliseconds kReturnTime{10'000};  // For agents to find a daemon that is back.
-// Enough for three retransmissions of TCP in a row, each after twice the time of the one before.
-constexpr int kRoundTripsInSilence = 20;
 // A kernel gives a packet's time in ticks of its clock, which may be a little too early.
 constexpr Milliseconds kKernelTicks{20};
 

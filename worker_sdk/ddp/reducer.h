@@ -60,7 +60,6 @@ class Reducer {
   // Forgets the current pass, and what was learned from the first one.
   void reset(const Buckets& buckets);
 
-  bool collecting() const noexcept { return collecting_; }
   // True once a pass has ended.
   bool has_order() const noexcept { return !first_; }
   // Parameters in the order in which the first pass marked them; unused ones last.

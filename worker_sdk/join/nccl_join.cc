@@ -35,7 +35,6 @@ using std::chrono::milliseconds;
 constexpr int kAttempts = 3;
 constexpr milliseconds kAttemptMax{60000};  // Plus kAttemptPerRank per rank.
 constexpr milliseconds kAttemptPerRank{50};
-constexpr milliseconds kAbortPatience{10000};
 constexpr char kGo[] = "go";
 constexpr char kAgain[] = "again";
 constexpr char kFenced[] = "the round is over";

@@ -19,7 +19,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFinishPatience{5000};  // For the peers to finish, too.
 constexpr std::chrono::microseconds kPollAgain{200};
-constexpr milliseconds kAbortPatience{10000};
 constexpr auto kHostDiagnosisPatience = std::chrono::seconds(30);
 
 std::unique_ptr<HostBackend> beside(std::shared_ptr<const Roster> roster,

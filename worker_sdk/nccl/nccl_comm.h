@@ -80,6 +80,8 @@ struct NcclCallApart {
   bool returned = false;
 };
 
+constexpr std::chrono::milliseconds kAbortPatience{10'000};  // Of NcclCommunicator::abort().
+
 class NcclCommunicator {
  public:
   // Begins to join the others; status() reports when that is done.

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "worker_sdk/base/half.h"
+#include "common/text/figures.h"
 
 namespace ddprun::worker_sdk {
 namespace {

@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "common/sync_counts.h"
+#include "common/text/figures.h"
 #include "ddprun/sync_report.h"
-#include "worker_sdk/base/half.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -73,8 +73,6 @@ namespace ddprun {
 namespace {
 
 // Text and JSON of ddprun/sync_report.h.
-
-using worker_sdk::format;
 
 double us(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 1e3; }
 double ms(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 1e6; }
