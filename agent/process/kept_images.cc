@@ -13,7 +13,7 @@
 
 #include "agent/process/proc_file.h"
 #include "common/archive/packed.h"
-#include "common/system/child_process.h"
+#include "common/system/held_process.h"
 #include "common/text/figures.h"
 
 namespace ddprun::agent {
@@ -35,7 +35,7 @@ std::optional<KeptImage> image_of(int pid) {
   if (::stat(folder.c_str(), &process) != 0 || process.st_uid != ::geteuid()) return std::nullopt;
   KeptImage image;
   image.holder = pid;
-  image.process = open_pidfd(pid);
+  image.process = hold_process(pid);
   if (!image.process) return std::nullopt;
   const std::string path = folder + "/fd/" + std::to_string(kHolderFile);
   std::array<char, 64> target{};

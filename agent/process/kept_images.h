@@ -41,7 +41,7 @@ Result<KeptFacts> decode_kept_facts(std::string_view bytes);
 
 struct KeptImage {
   int holder = 0;    // A process.
-  UniqueFd process;  // The same, as a pidfd.
+  UniqueFd process;  // The same, held.
   UniqueFd file;
   KeptFacts facts;
   std::uint64_t bytes = 0;  // Of memory.

@@ -14,7 +14,7 @@
 #include <span>
 
 #include "agent/process/proc_file.h"
-#include "common/system/child_process.h"
+#include "common/system/held_process.h"
 #include "common/time.h"
 
 namespace ddprun::agent {
@@ -98,13 +98,14 @@ std::vector<int> children_by_scan(int pid) {
   return children;
 }
 
-// SIGKILLs everything below `pid`. Each process is held by a pidfd and its parent checked
+// SIGKILLs everything below `pid`. Each process is held by a descriptor and its parent checked
 // afterwards, so that a process id that was taken over by a stranger is never hit.
-void kill_below(int pid, const UniqueFd& pidfd, int depth) {
+void kill_below(int pid, const UniqueFd& process, int depth) {
   if (depth == kFamilyDepthMax) return;
   for (const int child : children_of(pid)) {
-    const UniqueFd child_fd = open_pidfd(child);
-    const bool is_child = child_fd && read_proc_stat(child).parent == pid && send_signal(pidfd, 0);
+    const UniqueFd child_fd = hold_process(child);
+    const bool is_child =
+        child_fd && read_proc_stat(child).parent == pid && send_signal(process, 0);
     if (!is_child) continue;
     kill_below(child, child_fd, depth + 1);
     send_signal(child_fd, SIGKILL);
@@ -152,7 +153,7 @@ Result<void> become_sub_reaper() {
 }
 
 void kill_descendants(int pid) {
-  if (const UniqueFd pidfd = open_pidfd(pid)) kill_below(pid, pidfd, 0);
+  if (const UniqueFd process = hold_process(pid)) kill_below(pid, process, 0);
 }
 
 std::vector<int> children_of_self() { return children_of(::getpid()); }

@@ -20,8 +20,8 @@
 #include "agent/workers/process_host.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
-#include "common/system/child_process.h"
 #include "common/system/descriptors.h"
+#include "common/system/held_process.h"
 #include "common/system/signals.h"
 #include "common/text/display.h"
 
@@ -324,11 +324,13 @@ pid_t clone_child(ChildPlan& plan, ChildRoom& room, int cgroup_fd, int& pidfd) {
   }
   char* const top = room.stack + sizeof room.stack;
   const int flags = flags_for(&plan) | SIGCHLD;
-  pid_t pid =
-      ::__clone(run_child, top, flags | CLONE_PIDFD, &plan, &pidfd, nullptr, &room.occupied);
-  if (pid >= 0 || errno != EINVAL) return pid >= 0 ? pid : -errno;
+  if (has_pidfds()) {
+    const pid_t pid =
+        ::__clone(run_child, top, flags | CLONE_PIDFD, &plan, &pidfd, nullptr, &room.occupied);
+    if (pid >= 0 || errno != EINVAL) return pid >= 0 ? pid : -errno;
+  }
   pidfd = -1;
-  pid = ::__clone(run_child, top, flags, &plan, nullptr, nullptr, &room.occupied);
+  const pid_t pid = ::__clone(run_child, top, flags, &plan, nullptr, nullptr, &room.occupied);
   return pid >= 0 ? pid : -errno;
 }
 
@@ -408,7 +410,7 @@ Result<SpawnedProcess> ChildStart::finish() {
     return child.failure(child.plan.failed, child.plan.error);
   }
   if (!owned) owned = open_pidfd(child.pid);
-  if (!owned) {
+  if (!owned && has_pidfds()) {
     const int error = errno;
     ::kill(child.pid, SIGKILL);
     reap(child.pid);

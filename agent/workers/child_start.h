@@ -69,7 +69,7 @@ DDPRUN_IN_CHILD int run_child(void* argument);
 
 struct SpawnedProcess {
   int pid = 0;
-  UniqueFd pidfd;  // Readable once the process has ended.
+  UniqueFd pidfd;  // Readable once the process has ended; none if !has_pidfds().
 };
 
 // What children that are born together have in common.

@@ -140,9 +140,8 @@ Result<WorkerEnds> ForkServer::prepare(WorkerSpec& spec, const std::string& modu
   return theirs;
 }
 
-void ForkServer::started(const WorkerSpec& spec, SpawnedProcess process) {
-  pid_ = process.pid;
-  pidfd_ = std::move(process.pidfd);
+void ForkServer::started(const WorkerSpec& spec, int pid) {
+  pid_ = pid;
   argv_ = spec.argv;
   state_ = State::kLoading;
   await_reply();
@@ -203,10 +202,9 @@ void ForkServer::check_stopped() {
 
 void ForkServer::end(const std::string& why) {
   if (pid_ == 0) return;
-  send_signal(pidfd_, SIGKILL);
+  ::kill(pid_, SIGKILL);  // Not reaped yet, its number is its own.
   int status = 0;
   reap_within(pid_, kEndLimit, status);
-  pidfd_.reset();
   boost::system::error_code ignored;
   channel_.close(ignored);
   const int pid = std::exchange(pid_, 0);
@@ -315,7 +313,7 @@ Result<int> ForkServer::save(int file) {
 Result<SpawnedProcess> ForkServer::adopt(int pid, const WorkerSpec& spec,
                                          std::uint64_t before) const {
   UniqueFd pidfd = open_pidfd(pid);
-  if (!pidfd) return cold("its worker has ended before it began");
+  if (!pidfd && has_pidfds()) return cold("its worker has ended before it began");
   if (read_proc_stat(pid).parent != ::getpid() || pid == pid_) {
     return cold("its worker did not become a child of the agent");
   }

@@ -51,7 +51,7 @@ class ForkServer {
   Result<WorkerEnds> prepare(WorkerSpec& spec, const std::string& modules,
                              const KeepOrder& keep = {});
   // The caller has started `spec` with those ends.
-  void started(const WorkerSpec& spec, SpawnedProcess process);
+  void started(const WorkerSpec& spec, int pid);
 
   // Once, from the loop: it is ready, or gone. Not called after end().
   std::function<void()> on_settled;
@@ -95,7 +95,6 @@ class ForkServer {
 
   boost::asio::io_context& loop_;
   boost::asio::posix::stream_descriptor channel_;
-  UniqueFd pidfd_;
   State state_ = State::kAbsent;
   std::string why_;
   int pid_ = 0;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -145,9 +146,10 @@ WorkerSpec PosixProcessHost::placed(WorkerSpec spec) {
 }
 
 int PosixProcessHost::watch(int local_rank, SpawnedProcess process) {
-  DDPRUN_ASSERT(process.pid > 0 && process.pidfd && !workers_.contains(process.pid));
-  workers_.emplace(process.pid, Worker{.local_rank = local_rank,
-                                       .exit = stream_descriptor(loop_, process.pidfd.release())});
+  DDPRUN_ASSERT(process.pid > 0 && !workers_.contains(process.pid));
+  stream_descriptor exit(loop_);
+  if (process.pidfd) exit.assign(process.pidfd.release());
+  workers_.emplace(process.pid, Worker{.local_rank = local_rank, .exit = std::move(exit)});
   watch_exit(process.pid);
   return process.pid;
 }
@@ -182,7 +184,7 @@ Result<void> PosixProcessHost::preload(WorkerSpec spec, const std::string& modul
     spared_.erase(pid);
     if (roster_) roster_->reaped(pid);
   };
-  fork_server_.started(spec, std::move(*process));
+  fork_server_.started(spec, process->pid);
   return {};
 }
 
@@ -250,12 +252,22 @@ std::vector<Result<int>> PosixProcessHost::finish_spawns() {
   return pids;
 }
 
+// Without a pidfd SIGCHLD leads to reap(); that of a worker which has ended already may have come
+// before the worker was known.
 void PosixProcessHost::watch_exit(int pid) {
-  workers_.at(pid).exit.async_wait(
-      stream_descriptor::wait_read,
-      [this, pid, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
-        if (!error && alive.lock()) reap(pid);
+  Worker& worker = workers_.at(pid);
+  if (!worker.exit.is_open()) {
+    if (child_has_ended(pid, UniqueFd())) {
+      boost::asio::post(loop_, [this, pid, alive = std::weak_ptr(alive_)] {
+        if (alive.lock()) reap(pid);
       });
+    }
+    return;
+  }
+  worker.exit.async_wait(stream_descriptor::wait_read, [this, pid, alive = std::weak_ptr(alive_)](
+                                                           boost::system::error_code error) {
+    if (!error && alive.lock()) reap(pid);
+  });
 }
 
 void PosixProcessHost::end_family_with(int local_rank) {
@@ -299,6 +311,18 @@ void PosixProcessHost::end_unseen(int pid, TimePoint noticed) {
   if (on_exit) on_exit(death, noticed);
 }
 
+// In the order of their process ids: which of those that end within the same moment was first is
+// not known without pidfds.
+void PosixProcessHost::reap_unwatched() {
+  std::vector<int> ended;
+  for (const auto& [pid, worker] : workers_) {
+    if (!worker.exit.is_open() && child_has_ended(pid, UniqueFd())) ended.push_back(pid);
+  }
+  for (const auto alive = std::weak_ptr(alive_); const int pid : ended) {
+    if (alive.lock()) reap(pid);
+  }
+}
+
 // A dead worker hides the orphans behind it until its pidfd is served; its own SIGCHLD, which comes
 // after that, leads here again.
 void PosixProcessHost::watch_orphans() {
@@ -306,6 +330,8 @@ void PosixProcessHost::watch_orphans() {
       [this, alive = std::weak_ptr(alive_)](boost::system::error_code error, int) {
         if (error || !alive.lock()) return;
         fork_server_.check_stopped();
+        reap_unwatched();
+        if (!alive.lock()) return;  // What heard of an end may have ended all.
         reap_unknown_children([this](int pid) { return is_ours(pid); });
         watch_orphans();
       });

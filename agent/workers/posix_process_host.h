@@ -1,7 +1,8 @@
 #pragma once
 // Workers as processes of this machine: started by a Spawner, watched by pidfd on the agent's
-// loop, reaped one by one. Makes the calling process a sub-reaper, so that whatever workers leave
-// behind comes to us instead of to init; what ends there by itself is reaped without being killed.
+// loop, or by SIGCHLD where there are no pidfds, reaped one by one. Makes the calling process a
+// sub-reaper, so that whatever workers leave behind comes to us instead of to init; what ends there
+// by itself is reaped without being killed.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -80,7 +81,7 @@ class PosixProcessHost final : public ProcessHost {
  private:
   struct Worker {
     int local_rank;
-    boost::asio::posix::stream_descriptor exit;  // Its pidfd.
+    boost::asio::posix::stream_descriptor exit;  // Its pidfd; closed if there are none.
     bool ends_family = false;
     bool is_fork = false;
   };
@@ -96,6 +97,7 @@ class PosixProcessHost final : public ProcessHost {
   void drop(SpawnedProcess process);
   int watch(int local_rank, SpawnedProcess process);
   void watch_exit(int pid);
+  void reap_unwatched();
   void watch_orphans();
   Result<void> renew_cgroup();
   void kill_cgroup_strays();

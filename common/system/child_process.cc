@@ -85,8 +85,8 @@ Result<ChildProcess> start_program(const std::vector<std::string>& argv,
     return errno_failure("starting " + argv[0]);
   }
   process.pidfd = open_pidfd(process.pid);
-  if (!process.pidfd) {  // Its end would not be noticed.
-    const Failure failure = pidfd_failure("watching " + argv[0]);
+  if (!process.pidfd && has_pidfds()) {  // Its end would not be noticed.
+    const Failure failure = errno_failure("watching " + argv[0]);
     ::kill(process.pid, SIGKILL);
     (void)reap(process);
     return failure;

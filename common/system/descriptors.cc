@@ -1,14 +1,44 @@
 #include "common/system/descriptors.h"
 
+#include <linux/close_range.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <string>
 
 #include "common/assert.h"
+#include "common/system/folder.h"
 
 namespace ddprun {
+namespace {
+
+// Before Linux 5.9 they are looked up one by one, or guessed where /proc is not mounted.
+void for_each_from(int first, const std::function<void(int)>& act) {
+  constexpr int kGuess = 65536;
+  const Listing open = names_in("/proc/self/fd");
+  for (const std::string& name : open.names) {
+    if (const int fd = std::atoi(name.c_str()); fd >= first) act(fd);
+  }
+  for (int fd = first; open.error != 0 && fd < kGuess; ++fd) act(fd);
+}
+
+}  // namespace
+
+void close_from(int first) {
+  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;
+  for_each_from(first, [](int fd) { ::close(fd); });
+}
+
+void close_on_exec_from(int first) {
+  if (::syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  for_each_from(first, [](int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); });
+}
 
 Result<void> send_descriptors(int socket, std::string_view packet, std::span<const int> descriptors,
                               const char* what) {

@@ -46,6 +46,10 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+// Closes all descriptors of this process from `first` on, or has the next program be without them.
+void close_from(int first);
+void close_on_exec_from(int first);
+
 // One descriptor that is kept for when none is left: a process that cannot accept connections any
 // more can close those that wait with it, and their other ends learn so at once. Used by AcceptLoop
 // and StoreHost.

@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "common/release.h"
+#include "common/system/held_process.h"
 #include "launcher/doctor/subject.h"
 
 namespace ddprun::doctor {
@@ -23,6 +24,7 @@ constexpr Text kVersion{"version"};  // Of ddprun.
 constexpr Text kKernel{"kernel"};    // "6.1.0 x86_64".
 constexpr Text kLibc{"libc"};
 constexpr Whole kUser{"user"};
+constexpr Whole kPidfds{"pidfds"};   // 1: this process may have some.
 constexpr Real kClockErrorMs{"clock_error_ms"};  // The kernel's estimate; absent: not synchronised.
 
 }  // namespace fact
@@ -43,6 +45,7 @@ void gather_versions(const ProbeRequest&, Facts& facts) {
     facts.set(fact::kHost, std::string(system.nodename));
     facts.set(fact::kKernel, std::string(system.release) + " " + system.machine);
   }
+  facts.set(fact::kPidfds, std::int64_t{has_pidfds() ? 1 : 0});
   facts.set(fact::kVersion, std::string(release()));
   facts.set(fact::kLibc, std::string(::gnu_get_libc_version()));
   facts.set(fact::kUser, std::int64_t{::geteuid()});
@@ -51,6 +54,14 @@ void gather_versions(const ProbeRequest&, Facts& facts) {
   if (state >= 0 && state != TIME_ERROR && (time.status & STA_UNSYNC) == 0) {
     facts.set(fact::kClockErrorMs, static_cast<double>(time.esterror) / 1000.0);
   }
+}
+
+Findings judge_kernel(const Facts& facts, const Need&) {
+  const std::string kernel = facts.get_or(fact::kKernel, std::string("unknown"));
+  if (facts.get_or(fact::kPidfds, std::int64_t{1}) != 0) return {{.value = kernel}};
+  return {{.status = Status::kSkipped,
+           .value = kernel + ", without pidfds",
+           .note = "which of two workers that end in the same moment was first is not known"}};
 }
 
 Findings judge_clock(const Facts& facts, const Need& need) {
@@ -122,7 +133,8 @@ Rows compare_system(const Nodes& nodes, const Need&) {
 
 Subject versions_subject() {
   return {.probe = Probe{"node", 5s, /*fast=*/true, /*alone=*/false, gather_versions},
-          .checks = {{"clock", judge_clock, /*if_several=*/false}},
+          .checks = {{"kernel", judge_kernel, /*if_several=*/false},
+                     {"clock", judge_clock, /*if_several=*/false}},
           .comparisons = {{Section::kVersion, compare_versions},
                           {Section::kSystem, compare_system},
                           {Section::kClock, compare_clocks}}};

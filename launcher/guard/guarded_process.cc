@@ -1,9 +1,7 @@
 #include "launcher/guard/guarded_process.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,17 +12,14 @@
 #include "agent/process/cgroup.h"
 #include "common/exit_status.h"
 #include "common/system/child_process.h"
+#include "common/system/descriptors.h"
 #include "common/system/limits.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kDescriptorGuess = 65536;  // If the kernel has no close_range.
-
 void close_on_exec_all_but(const std::vector<int>& kept) {
-  if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) != 0) {
-    for (int fd = 3; fd < kDescriptorGuess; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  }
+  close_on_exec_from(3);
   for (const int fd : kept) ::fcntl(fd, F_SETFD, 0);
 }
 
@@ -100,8 +95,8 @@ Result<GuardedProcess> start_guarded(const GuardedChild& child, const GuardianSe
   if (pid == 0) ::_exit(become(child, setup, guardian));
   // No other process can reap it, so the number is still its own.
   GuardedProcess process{pid, open_pidfd(pid)};
-  if (process.pidfd) return process;
-  Failure failure = pidfd_failure("watching " + child.name);
+  if (process.pidfd || !has_pidfds()) return process;
+  Failure failure = errno_failure("watching " + child.name);
   ::kill(pid, SIGKILL);
   return failure;
 }

@@ -24,7 +24,7 @@ namespace ddprun::launcher {
 // exec.
 struct GuardedProcess {
   int pid = 0;
-  UniqueFd pidfd;
+  UniqueFd pidfd;  // None if !has_pidfds(): SIGCHLD reports its end.
 };
 
 // The guardian's own settings, which the child must undo.

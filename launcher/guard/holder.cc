@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "agent/process/kept_images.h"
 #include "common/exit_status.h"
+#include "common/system/descriptors.h"
 #include "common/system/own_process.h"
 
 namespace ddprun::launcher {
@@ -31,7 +31,7 @@ void become_holder(const std::string& program, int file, int ready) {
   for (int stream = 0; stream <= 2; ++stream) ::dup2(null, stream);
   ::dup2(high_file, agent::kHolderFile);
   ::dup2(high_ready, kReadyEnd);
-  ::syscall(SYS_close_range, kReadyEnd + 1, ~0U, 0);
+  close_from(kReadyEnd + 1);
   ::setsid();
   if (::chdir("/") != 0) ::_exit(kExitFailed);
   sigset_t none;

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +19,8 @@
 #include "agent/process/cgroup.h"
 #include "agent/process/proc_file.h"
 #include "common/assert.h"
-#include "common/system/child_process.h"
+#include "common/system/descriptors.h"
+#include "common/system/held_process.h"
 #include "common/time.h"
 
 namespace ddprun::launcher {
@@ -50,9 +50,10 @@ int kill_marked_once(const std::string& mark) {
   int killed = 0;
   for (const int pid : agent::numbered_entries("/proc")) {
     if (pid == ::getpid() || !agent::has_variable(pid, mark)) continue;
-    const UniqueFd pidfd = open_pidfd(pid);
-    if (!pidfd || !agent::has_variable(pid, mark)) continue;  // The number may be another's by now.
-    send_signal(pidfd, SIGKILL);
+    const UniqueFd process = hold_process(pid);
+    if (!process || !agent::has_variable(pid, mark))
+      continue;  // The number may be another's by now.
+    send_signal(process, SIGKILL);
     ++killed;
   }
   return killed;
@@ -95,9 +96,9 @@ int kill_families_once(const agent::WorkerRoster& workers) {
   const std::vector<agent::FamilyMember> all = all_processes();
   int killed = kill_unlisted(heads, all);
   for (const agent::FamilyMember& member : agent::families_of(heads, all, is_hidden)) {
-    const UniqueFd pidfd = open_pidfd(member.pid);
-    if (!pidfd || agent::read_proc_stat(member.pid).started != member.started) continue;
-    killed += send_signal(pidfd, SIGKILL) ? 1 : 0;
+    const UniqueFd process = hold_process(member.pid);
+    if (!process || agent::read_proc_stat(member.pid).started != member.started) continue;
+    killed += send_signal(process, SIGKILL) ? 1 : 0;
   }
   return killed;
 }
@@ -119,16 +120,14 @@ void end_agents(const SharedPids& agents) {
   for (const auto& agent : agents.processes) {
     const int pid = agent.pid.load();
     if (pid == 0) continue;
-    UniqueFd pidfd = open_pidfd(pid);
-    const bool same = pidfd && agent::read_proc_stat(pid).started == agent.start.load();
-    if (same) held.push_back(std::move(pidfd));
+    UniqueFd process = hold_process(pid);
+    const bool same = process && agent::read_proc_stat(pid).started == agent.start.load();
+    if (same) held.push_back(std::move(process));
   }
   const auto until = Clock::now() + kAgentMoment;
-  for (const UniqueFd& pidfd : held) {
-    pollfd ended{pidfd.get(), POLLIN, 0};
-    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now()).count();
-    const int wait_ms = static_cast<int>(std::max<long>(left, 0));
-    if (::poll(&ended, 1, wait_ms) == 0) send_signal(pidfd, SIGKILL);
+  for (const UniqueFd& process : held) {
+    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now());
+    if (!ends_within(process, std::max(left, 0ms))) send_signal(process, SIGKILL);
   }
 }
 
@@ -173,11 +172,12 @@ void wait_until_empty(const std::string& cgroup) {
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  ::syscall(SYS_close_range, 0U, ~0U, 0U);
+  close_from(0);
   for (int i = 0; i < 3; ++i) ::open("/dev/null", O_RDWR);
   const UniqueFd pidfd = open_pidfd(guardian);
+  const int pause_ms = pidfd ? -1 : static_cast<int>(kLookAgain.count());
   pollfd ended{pidfd.get(), POLLIN, 0};
-  while (pidfd && ::getppid() == guardian && ::poll(&ended, 1, -1) < 1) {
+  while (::getppid() == guardian && ::poll(&ended, 1, pause_ms) < 1) {
   }
   clean_up(task, agents);
   if (!agent::remove_cgroup(task.cgroup)) {

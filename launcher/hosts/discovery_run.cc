@@ -102,7 +102,7 @@ void DiscoveryScript::read_errors() {
 std::optional<HostListing> DiscoveryScript::serve() {
   if (!runs()) return std::nullopt;
   // Read this before the pipes, so that the script's last output is in them if it has ended.
-  const bool is_over = is_readable(process_.pidfd.get());
+  const bool is_over = process_.has_ended();
   read_output();
   read_errors();
   if (!is_over && !listing_.is_too_long) return std::nullopt;
@@ -125,7 +125,7 @@ void DiscoveryScript::kill() {
 // Does not wait: a file system that hangs may keep the script from ending.
 bool DiscoveryScript::reap_killed() {
   if (killed_.pid == 0) return true;
-  if (!is_readable(killed_.pidfd.get())) return false;
+  if (!killed_.has_ended()) return false;
   (void)reap(killed_);
   killed_ = ChildProcess();
   return true;

@@ -59,6 +59,8 @@ void Fleet::kill() {
 void Fleet::wait(std::optional<TimePoint> until, std::vector<pollfd> others) const {
   if (signals_) others.push_back({signals_.get(), POLLIN, 0});
   for (const auto& node : nodes_) node->add_polls(others);
+  const TimePoint soon = TimePoint::clock::now() + kLookAgain;  // Whether a process has ended.
+  if (!has_pidfds() && (!until || *until > soon)) until = soon;
   poll_until(others, until);
 }
 

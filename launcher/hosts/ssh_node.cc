@@ -132,7 +132,7 @@ void SshNode::kill() {
 bool SshNode::serve() {
   if (remote.state() == RemoteNode::State::kEnded) return false;
   // Read this before the pipes, so that the process's last output is in them if it has ended.
-  const bool is_over = is_readable(process_.pidfd.get());
+  const bool is_over = process_.has_ended();
   drain(process_.output, output_);
   drain(process_.errors, errors_);
   give_copy();

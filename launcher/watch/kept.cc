@@ -1,20 +1,18 @@
 #include "launcher/watch/kept.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <ctime>
 
 #include "agent/process/kept_images.h"
-#include "common/system/child_process.h"
+#include "common/system/held_process.h"
 #include "common/text/figures.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kEndLimitMs = 2000;
+constexpr Milliseconds kHolderEndLimit{2000};
 
 std::string left_text(const KeptRow& row) {
   constexpr std::int64_t kMinute = 60;
@@ -59,8 +57,7 @@ Result<std::string> end_kept(const std::string& which) {
   for (const agent::KeptImage& image : agent::kept_images()) {
     if (which != "all" && which != std::to_string(image.holder)) continue;
     if (!send_signal(image.process, SIGKILL)) continue;  // It may be stopped.
-    pollfd end{image.process.get(), POLLIN, 0};
-    ::poll(&end, 1, kEndLimitMs);
+    (void)ends_within(image.process, kHolderEndLimit);
     ++ended;
     bytes += image.bytes;
   }

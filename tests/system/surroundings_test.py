@@ -33,20 +33,12 @@ def limited(*limits):
 
 # Runs its other arguments without the system call whose number is the first, as an old container's seccomp profile would.
 WITHOUT_CALL = """
-import ctypes, errno, os, struct, sys
-LOAD, EQUAL, RETURN, ERRNO, ALLOW = 0x20, 0x15, 0x06, 0x00050000, 0x7fff0000
-PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER = 22, 38, 2
-rules = b"".join(struct.pack("HBBI", *rule) for rule in [
-    (LOAD, 0, 0, 0), (EQUAL, 0, 1, int(sys.argv[1])), (RETURN, 0, 0, ERRNO | errno.EPERM), (RETURN, 0, 0, ALLOW)])
-buffer = ctypes.create_string_buffer(rules, len(rules))
-class Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_void_p)]
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-program = Program(len(rules) // 8, ctypes.addressof(buffer))
-if libc.prctl(PR_SET_SECCOMP, FILTER, ctypes.byref(program)) != 0:
+import errno, os, sys
+sys.path.insert(0, sys.argv[1])
+import old_kernel
+if not old_kernel.refuse(int(sys.argv[2]), errno.EPERM):
     sys.exit(77)
-os.execv(sys.argv[2], sys.argv[2:])
+os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
@@ -272,19 +264,30 @@ class Folders(DdprunCase):
         self.assertEqual(job.err().count("127.0.0.1 cannot be reached"), 1, job.text())
         self.assertIn("ip link set lo up", job.err())
 
+    def without_call(self, number, *argv):
+        here = os.path.dirname(os.path.abspath(__file__))
+        job = self.start_program(["python3", "-c", WITHOUT_CALL, here, number, DDPRUN, *argv])
+        if job.wait() == ddprun_case.SKIPPED:
+            self.skipTest("this kernel has no seccomp filters")
+        return job
+
     def test_a_system_call_that_a_container_refuses_is_named(self):
         signalfd = {"x86_64": "289", "aarch64": "74"}.get(os.uname().machine)
         if is_sanitized() or signalfd is None:
             self.skipTest("a sanitizer needs what is refused here, or the number is not known")
-        for call, number in (("pidfd_open", "434"), ("signalfd", signalfd)):
+        job = self.without_call(signalfd, *shell("echo it runs"))
+        self.assertEqual(job.wait(), 1, job.text())
+        self.assertRegex(job.err(), r"signalfd is refused: Linux [\d.]+ is needed, or a container's seccomp profile")
+        self.assertNotIn("bug", job.err())
+
+    def test_what_old_kernels_and_containers_lack_is_not_needed(self):
+        """One at a time; all at once: the tests that run with DDPRUN_TEST_OLD_KERNEL."""
+        for call, number in (("pidfd_send_signal", "424"), ("pidfd_open", "434"), ("clone3", "435"), ("close_range", "436")):
             with self.subTest(call=call):
-                job = self.start_program(["python3", "-c", WITHOUT_CALL, number, DDPRUN, *shell("echo it runs")])
-                code = job.wait()
-                if code == ddprun_case.SKIPPED:
-                    self.skipTest("this kernel has no seccomp filters")
-                self.assertEqual(code, 1, job.text())
-                self.assertRegex(job.err(), rf"{call} is refused: Linux [\d.]+ is needed, or a container's seccomp profile")
-                self.assertNotIn("bug", job.err())
+                job = self.without_call(number, "--local-nodes", "2", *shell("echo it runs; exit $RANK"))
+                self.finish(job, 1)
+                self.assertEqual(job.out().count("it runs"), 2, job.text())
+                self.assertNotIn("refused", job.err())
 
     def test_a_missing_dev_null_is_named(self):
         if os.geteuid() != 0:

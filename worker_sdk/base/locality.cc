@@ -1,14 +1,12 @@
 #include "worker_sdk/base/locality.h"
 
-#include <poll.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
-#include "common/system/child_process.h"
+#include "common/system/held_process.h"
 #include "common/system/own_process.h"
 
 namespace ddprun::worker_sdk {
@@ -35,14 +33,14 @@ std::string memory_domain(const std::string& host) {
 
 std::string network_domain() { return boot_id() + " " + namespace_of("/proc/self/ns/net"); }
 
-std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<UniqueFd>& pidfds) {
+std::string hold_processes(const std::vector<std::int32_t>& pids, std::vector<UniqueFd>& held) {
   for (const std::int32_t pid : pids) {
     if (pid == ::getpid()) {
-      pidfds.emplace_back();
+      held.emplace_back();
       continue;
     }
-    pidfds.push_back(open_pidfd(pid));
-    if (!pidfds.back() && errno != ENOSYS) {
+    held.push_back(hold_process(pid));
+    if (!held.back()) {
       return "watching process " + std::to_string(pid) + ": " + std::strerror(errno);
     }
   }
@@ -50,10 +48,8 @@ std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<Uniqu
 }
 
 bool has_ended(std::int32_t pid, std::chrono::milliseconds patience) {
-  const UniqueFd process = open_pidfd(pid);
-  if (!process) return errno == ESRCH || (errno == ENOSYS && ::kill(pid, 0) != 0 && errno == ESRCH);
-  pollfd entry{process.get(), POLLIN, 0};
-  return ::poll(&entry, 1, static_cast<int>(patience.count())) > 0;
+  const UniqueFd process = hold_process(pid);
+  return process ? ends_within(process, patience) : errno == ESRCH;
 }
 
 }  // namespace ddprun::worker_sdk

@@ -20,10 +20,10 @@ std::string memory_domain(const std::string& host);
 // Equal for two processes that have the same network interfaces, loopback among them.
 std::string network_domain();
 
-// Opens pidfds, which report the end of these processes of this host: by position, empty for this
-// process, which cannot end without its threads. Returns an empty text, or why the last one in
-// `pidfds` could not be opened.
-std::string open_pidfds(const std::vector<std::int32_t>& pids, std::vector<UniqueFd>& pidfds);
+// Holds these processes of this host (common/system/held_process.h), so that their end is noticed:
+// by position, empty for this process, which cannot end without its threads. Returns an empty text,
+// or why the last one in `held` is not.
+std::string hold_processes(const std::vector<std::int32_t>& pids, std::vector<UniqueFd>& held);
 
 // Whether a process of this host is gone or a zombie, or becomes so within `patience`.
 bool has_ended(std::int32_t pid, std::chrono::milliseconds patience);

@@ -240,7 +240,7 @@ class Joiner {
   std::shared_ptr<SegmentSource> segments_ = std::make_shared<MemfdSource>();
   OfferedSegment offered_;  // The segment of the first rank of each host, until all have mapped it.
   std::shared_ptr<Segment> control_;
-  std::vector<UniqueFd> pidfds_;
+  std::vector<UniqueFd> held_;  // The processes of the ranks here.
 };
 
 Joined Joiner::run() {
@@ -385,7 +385,7 @@ void Joiner::connect(const Table& table) {
     return;
   }
   offered_.fd.reset();
-  auto team = std::make_unique<ShmTeam>(roster_, *here, std::move(control_), std::move(pidfds_));
+  auto team = std::make_unique<ShmTeam>(roster_, *here, std::move(control_), std::move(held_));
   auto shm = std::make_unique<ShmBackend>(std::move(team), segments_);
   if (table.backend == "shm") {
     joined_.backend = std::move(shm);
@@ -428,15 +428,15 @@ Attachment Joiner::share_control(const Table& table, const std::vector<int>& mat
 Attachment Joiner::watch(const Table& table, const std::vector<int>& mates) {
   std::vector<std::int32_t> pids;
   for (const int r : mates) pids.push_back(pid_of(table, r));
-  Attachment attachment{open_pidfds(pids, pidfds_)};
+  Attachment attachment{hold_processes(pids, held_)};
   if (attachment.problem.empty()) return attachment;
-  const std::size_t last = pidfds_.size() - 1;
+  const std::size_t last = held_.size() - 1;
   if (has_ended(pids[last], milliseconds(0))) attachment.ended = mates[last];
   return attachment;
 }
 
-// All ranks use shared memory, or none does. As every rank has answered while alive, the pidfds are
-// of the right processes.
+// All ranks use shared memory, or none does. As every rank has answered while alive, the processes
+// that are held are the right ones.
 bool Joiner::agree_on_shm(const Attachment& mine) {
   const auto judge = [this](const std::vector<std::string>& statements) {
     const Sharing sharing = decide_sharing(statements, plan_.backend);

@@ -201,7 +201,7 @@ class Children {
     ::fcntl(report.read.get(), F_SETFL, O_NONBLOCK);
     children_.push_back({rank, pid, std::move(port.write), std::move(report.read), {}});
     children_.back().process = open_pidfd(pid);
-    if (!children_.back().process) refuse(ErrorKind::system, std::strerror(errno));
+    if (!children_.back().process && has_pidfds()) refuse(ErrorKind::system, std::strerror(errno));
   }
 
   // Blocks SIGPIPE: a child may have died before it read the port.
@@ -254,16 +254,19 @@ class Children {
   void wait_for_ends(std::optional<Clock::time_point> deadline) {
     std::vector<pollfd> entries;
     for (const Child& child : children_) entries.push_back({child.process.get(), POLLIN, 0});
-    int limit = -1;
+    int limit = has_pidfds() ? -1 : static_cast<int>(kLookAgain.count());
     if (deadline) {
       const auto left = std::chrono::ceil<milliseconds>(*deadline - Clock::now());
-      limit = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kLongestPollMs));
+      const std::int64_t most = has_pidfds() ? kLongestPollMs : kLookAgain.count();
+      limit = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, most));
     }
     if (::poll(entries.data(), entries.size(), limit) < 0 && errno != EINTR) {
       refuse(ErrorKind::system, std::string("poll: ") + std::strerror(errno));
     }
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i].revents != 0) reap(children_[i]);
+      Child& child = children_[i];
+      const bool unseen = !child.ended && !child.process && child_has_ended(child.pid, UniqueFd());
+      if (entries[i].revents != 0 || unseen) reap(child);
     }
   }
 

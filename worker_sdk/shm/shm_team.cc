@@ -1,6 +1,5 @@
 #include "worker_sdk/shm/shm_team.h"
 
-#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <cerrno>
 
 #include "common/assert.h"
+#include "common/system/held_process.h"
 
 namespace ddprun::worker_sdk {
 namespace {
@@ -27,16 +27,9 @@ enum RankState : std::uint32_t { kPresent = 0, kLeft, kGaveUp, kAborted };
 
 RankState state_in(std::uint32_t word) { return static_cast<RankState>(word & 0xf); }
 
-// poll() may be interrupted by a signal to this thread, which does not concern the process.
-bool has_died(const UniqueFd& pidfd, std::chrono::milliseconds patience = {}) {
-  if (!pidfd) return false;
-  const Clock::time_point until = Clock::now() + patience;
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    pollfd entry{pidfd.get(), POLLIN, 0};
-    const int ended = ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
-    if (ended >= 0 || errno != EINTR) return ended == 1;
-  }
+// A rank without one is this process.
+bool has_died(const UniqueFd& process, std::chrono::milliseconds patience = {}) {
+  return process && ends_within(process, patience);
 }
 
 // While one lives, `place` has the counter on which this rank sleeps.
@@ -57,16 +50,16 @@ class Sleep {
 struct ShmTeam::Line : ShmLine {};
 
 ShmTeam::ShmTeam(std::shared_ptr<const Roster> roster, std::vector<int> members,
-                 std::shared_ptr<Segment> control, std::vector<UniqueFd> pidfds)
+                 std::shared_ptr<Segment> control, std::vector<UniqueFd> processes)
     : roster_(std::move(roster)),
       members_(std::move(members)),
       rank_(team_rank(roster_->rank)),
       control_(std::move(control)),
-      pidfds_(std::move(pidfds)),
+      processes_(std::move(processes)),
       spin_(nanoseconds(0)) {
   DDPRUN_ASSERT(rank_ >= 0);
   DDPRUN_ASSERT(control_->bytes() >= control_bytes(size()));
-  DDPRUN_ASSERT(pidfds_.size() == members_.size());
+  DDPRUN_ASSERT(processes_.size() == members_.size());
   show_cpus();
 }
 
@@ -224,7 +217,7 @@ void ShmTeam::check(const Call& call, Missing missing) const {
     const RankState state = state_in(line(r).state.load());
     if (state == kLeft) lost(r, " has left the job");
     if (state == kAborted) lost(r, " called abort()");
-    if (has_died(pidfds_[static_cast<std::size_t>(r)]) &&
+    if (has_died(processes_[static_cast<std::size_t>(r)]) &&
         state_in(line(r).state.load()) != kGaveUp) {
       lost(r, " has died");
     }
@@ -273,7 +266,7 @@ void ShmTeam::check_agreement(const Call& call) const {
 }
 
 bool ShmTeam::ends(int rank, std::chrono::milliseconds patience) const {
-  return has_died(pidfds_[static_cast<std::size_t>(rank)], patience);
+  return has_died(processes_[static_cast<std::size_t>(rank)], patience);
 }
 
 void ShmTeam::give_up(const Error& error) noexcept {

@@ -8,9 +8,9 @@
 // Ranks are counted within the team here, from 0; errors name them by their rank in the group. The
 // two differ if the team is only the part of the group that shares a host.
 //
-// A rank that dies is noticed by its pidfd, one that gives up by its state, within kPollInterval;
-// one that the agent has lost by the agent's notice, mostly at once; one that is merely late, by
-// the deadline. All are thrown as Error and name the rank.
+// A rank that dies is noticed by its held process, one that gives up by its state, within
+// kPollInterval; one that the agent has lost by the agent's notice, mostly at once; one that is
+// merely late, by the deadline. All are thrown as Error and name the rank.
 //
 // Why a Posting needs no second barrier: there are two sets, used in turn. A rank writes into a set
 // again only after the next exchange's barrier, which no rank enters before it has read the former
@@ -61,10 +61,10 @@ struct Mailbox {
 class ShmTeam {
  public:
   // `members`: the team's ranks in the group, rising; this one's is among them. `control` is a
-  // segment of control_bytes(n), zeroed before the first rank used it. `pidfds` by member; an empty
-  // one for a rank that cannot die without this one.
+  // segment of control_bytes(n), zeroed before the first rank used it. `processes`, held, by
+  // member; an empty one for a rank that cannot die without this one.
   ShmTeam(std::shared_ptr<const Roster> roster, std::vector<int> members,
-          std::shared_ptr<Segment> control, std::vector<UniqueFd> pidfds);
+          std::shared_ptr<Segment> control, std::vector<UniqueFd> processes);
   ~ShmTeam();  // Marks for the others that this rank has left.
 
   static std::size_t control_bytes(int ranks);
@@ -120,7 +120,7 @@ class ShmTeam {
   std::vector<int> members_;
   int rank_;
   std::shared_ptr<Segment> control_;
-  std::vector<UniqueFd> pidfds_;
+  std::vector<UniqueFd> processes_;
   SpinBudget spin_;
   std::uint32_t entered_ = 0;
   unsigned exchanges_ = 0;

@@ -1,12 +1,18 @@
 #include "common/system/child_process.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <cstddef>
 
 namespace ddprun {
 namespace {
@@ -68,6 +74,54 @@ TEST_CASE("Child process: a program's errors go to its output on request", "[hos
         "out\n");  // Whole pieces, no more after them.
   CHECK(read_until(apart->errors, in(50s), kBytesMax).text == "err\n");
   CHECK(reap_within(*apart, 50s) == 7);
+}
+
+// From here on this process is on a kernel before Linux 5.1, as far as the calls tell.
+bool refuse_pidfds() {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, SYS_pidfd_send_signal, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{.len = 4, .filter = rules};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+pid_t start_sleeper() {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    for (;;) ::pause();
+  }
+  return pid;
+}
+
+// The number of the first step that does not hold; 0: all do.
+int broken_step_of_a_held_process() {
+  const pid_t pid = start_sleeper();
+  const UniqueFd held = hold_process(pid);
+  if (!held) return 1;
+  if (has_ended(held) || child_has_ended(pid, UniqueFd())) return 2;
+  if (!send_signal(held, 0)) return 3;
+  if (!send_signal(held, SIGKILL) || !ends_within(held, 50s)) return 4;
+  if (!child_has_ended(pid, UniqueFd())) return 5;  // Nobody has reaped it.
+  int status = 0;
+  if (::waitpid(pid, &status, 0) != pid || WTERMSIG(status) != SIGKILL) return 6;
+  if (!has_ended(held) || !child_has_ended(pid, UniqueFd())) return 7;
+  if (send_signal(held, 0) || errno != ESRCH) return 8;
+  if (hold_process(pid) || errno != ESRCH) return 9;
+  return 0;
+}
+
+TEST_CASE("Held process: its signals and its end, with a pidfd and without", "[hosts]") {
+  CHECK(broken_step_of_a_held_process() == 0);
+  auto old = fork_function([] {
+    if (!refuse_pidfds() || hold_process(::getpid()).get() < 0) return 100;
+    return open_pidfd(::getpid()) ? 101 : broken_step_of_a_held_process();
+  });
+  REQUIRE(old.has_value());
+  CHECK(reap_within(*old, 50s) == 0);
 }
 
 }  // namespace

@@ -25,8 +25,20 @@ TEST_CASE("Screen: a line has what was found, why that matters, and the cure", "
   CHECK_THAT(text, Catch::Contains(" ✗ locked memory    64 KiB               "
                                    "NCCL over InfiniBand needs more: ulimit -l unlimited\n"));
   CHECK_THAT(text, Catch::Contains(" MACHINE\n ✓ open files       1,048,576\n"));
-  CHECK_THAT(text, Catch::Contains(" 1 to cure, 1 warning; 21 checks took 900 ms\n"));
+  CHECK_THAT(text, Catch::Contains(" 1 to cure, 1 warning; 22 checks took 900 ms\n"));
   CHECK(text.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("Screen: a kernel without pidfds is named, and is nothing to cure", "[doctor]") {
+  Facts facts = test::healthy();
+  facts.set(Text{"kernel"}, "4.18.0 x86_64");
+  facts.set(Whole{"pidfds"}, std::int64_t{1});
+  CHECK_THAT(screen(report_of_node({"node1", facts}, {}), {}),
+             Catch::Contains("✓ kernel           4.18.0 x86_64\n"));
+  facts.set(Whole{"pidfds"}, std::int64_t{0});
+  const std::string text = screen(report_of_node({"node1", facts}, {}), {});
+  CHECK_THAT(text, Catch::Contains("– kernel           4.18.0 x86_64, without pidfds"));
+  CHECK_THAT(text, Catch::Contains(" all well; 22 checks"));
 }
 
 TEST_CASE("Screen: without UTF-8 there is ASCII, with colours the cure is bold", "[doctor]") {
@@ -91,7 +103,7 @@ TEST_CASE("Report: as JSON it has each check, and the exit code", "[doctor]") {
   CHECK(json["status"] == "fail");
   CHECK(json["exit_code"] == 2);
   CHECK(json["nodes"] == nlohmann::json({"node1"}));
-  CHECK(json["checks"].size() == 21);
+  CHECK(json["checks"].size() == 22);
   CHECK(json["checks"][2]["name"] == "locked memory");
   CHECK(json["checks"][2]["cure"] == "ulimit -l unlimited");
   // What there is nothing to judge of is no trouble.
