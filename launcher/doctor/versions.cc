@@ -24,7 +24,7 @@ constexpr Text kVersion{"version"};  // Of ddprun.
 constexpr Text kKernel{"kernel"};    // "6.1.0 x86_64".
 constexpr Text kLibc{"libc"};
 constexpr Whole kUser{"user"};
-constexpr Whole kPidfds{"pidfds"};   // 1: this process may have some.
+constexpr Whole kPidfds{"pidfds"};               // 1: this process may have some.
 constexpr Real kClockErrorMs{"clock_error_ms"};  // The kernel's estimate; absent: not synchronised.
 
 }  // namespace fact

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "common/options/command_line.h"
 #include "launcher/options/option_values.h"
@@ -25,14 +26,15 @@ Examples
   ddprun slurm --join 4711 --nodes 2          two more for the run of job 4711
   ddprun slurm --daemon-on service --nodes 2:6 --partition=spot -- --max-restarts 20 train.py
                                               all of its nodes may be taken away
+  ddprun slurm --daemon-on this-host --nodes 2:6 --partition=spot -- --max-restarts 20 train.py
+                                              likewise, with the daemon in the background here
   ddprun slurm --dry-run --nodes 4 -- train.py > my.sbatch
 
 docs/slurm.md has more. To start a program named slurm: ddprun ./slurm.)";
 
 Result<std::string> parse_job(std::string_view text) {
-  const Result<int> number = parse_integer(text, 1, 2'147'483'647);
-  if (!number) return Failure{Errc::kBadOption, "give the number of a job"};
-  return std::string(text);
+  if (is_job_number(text) || is_run_name(text)) return std::string(text);
+  return Failure{Errc::kBadOption, "give the number of a job"};
 }
 
 // sbatch gets every other form as it is, and refuses what is none.
@@ -59,9 +61,9 @@ const OptionTable<SlurmOptions>& slurm_table() {
          {.letter = 'N'}},
         {"join", &O::join, parse_job, "JOB",
          "Add nodes to the run of this job [one]; without -- its own command line"},
-        {"daemon-on", &O::daemon_on, any_text, "PARTITION",
-         "Run the daemon as a job of its own there, where nodes are not taken away [on the first "
-         "node]"},
+        {"daemon-on", &O::daemon_on, any_text, "PARTITION|this-host",
+         "Run the daemon as a job of its own there, where nodes are not taken away, or in the "
+         "background here [on the first node]"},
         {"dry-run", &O::dry_run, "Print the script, which sbatch takes as it is; submit nothing"},
         {"help", PrintsAndEnds{}, "", "Print this help message and exit", {.letter = 'h'}}}}};
   return kTable;
@@ -201,6 +203,20 @@ std::optional<Failure> check(const SlurmOptions& options, bool has_dashes) {
 }
 
 }  // namespace
+
+bool is_job_number(std::string_view text) {
+  return parse_integer(text, 1, 2'147'483'647).has_value();
+}
+
+bool is_run_name(std::string_view text) {
+  constexpr std::size_t kMost = 100, kRandom = 6;
+  const std::size_t end = text.rfind('-');
+  if (end == std::string_view::npos || end == 0 || text.size() > kMost) return false;
+  const std::string_view host = text.substr(0, end), random = text.substr(end + 1);
+  const auto is_host = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
+  return std::all_of(host.begin(), host.end(), is_host) && random.size() == kRandom &&
+         random.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 std::span<const Option> slurm_options() { return slurm_table().options(); }
 

@@ -2,16 +2,22 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
 
 #include "common/exit_status.h"
 #include "common/system/child_process.h"
 #include "common/system/descriptors.h"
+#include "common/system/folder.h"
 #include "common/system/log.h"
 #include "common/system/own_process.h"
+#include "common/system/random_id.h"
 #include "common/system/standard_output.h"
+#include "common/system/user_file.h"
 #include "launcher/run/launch.h"
 #include "launcher/slurm/submission.h"
 
@@ -70,13 +76,99 @@ Result<Answer> submit(const Submission& job) {
   return answer;
 }
 
+// "login1-c0ffee": of a run whose daemon is on this host.
+std::string new_run_name() {
+  utsname machine{};
+  std::string host = ::uname(&machine) == 0 ? machine.nodename : "";
+  host = host.substr(0, host.find('.'));
+  std::string name = host + "-" + random_hex(3);
+  return is_run_name(name) ? name : "host-" + random_hex(3);
+}
+
+// Where the scripts keep what the jobs of a run share: see deploy/slurm.
+std::string folder_of_run(const std::string& run, const Environment& environment) {
+  const std::string runs = value_of(environment, "RUNS");
+  return (runs.empty() ? value_of(environment, "HOME") + "/.ddprun-runs" : runs) + "/slurm-" + run;
+}
+
+// The daemon of --daemon-on this-host: the script runs in the background, outlives this process and
+// its terminal, and removes the folder when it ends, which it does once no job of the run is left.
+class DaemonHere {
+ public:
+  DaemonHere() = default;
+  explicit DaemonHere(std::string folder) : folder_(std::move(folder)) {}
+
+  Result<void> start(const std::string& name, const std::string& script) const {
+    const std::string file = folder_ + "/daemon.sh", log = "ddprun-daemon-" + name + ".out";
+    errno = make_folders(folder_ + "/jobs", 0700);
+    if (errno != 0) return errno_failure("making the folder " + folder_);
+    if (const auto written = write_user_file(file, script); !written) return written.error();
+    auto started = start_program(
+        {"setsid", "--fork", "bash", "-c", "exec bash \"$0\" >\"$1\" 2>&1 </dev/null", file, log});
+    if (!started) return started.error();
+    reap(*started);
+    const auto until = TimePoint::clock::now() + kStartLimit;
+    while (!has("/endpoint") && has("/daemon.sh") && TimePoint::clock::now() < until) {
+      ::poll(nullptr, 0, kLookMs);
+    }
+    if (has("/endpoint")) {
+      log::info("the daemon of this run is on this host; what it prints goes to " + log);
+      return {};
+    }
+    end();
+    return Failure{Errc::kNotFound, "the daemon did not start on this host: see " + log};
+  }
+
+  // A job of the run: the daemon lives until all that are noted have ended.
+  void note(const std::string& job) const {
+    if (!folder_.empty()) std::ofstream(folder_ + "/jobs/" + job);
+  }
+
+  void end() const {
+    int pid = 0;
+    std::ifstream(folder_ + "/pid") >> pid;
+    if (pid > 0) ::kill(pid, SIGTERM);
+  }
+
+  bool is_there() const { return has("/endpoint"); }
+
+ private:
+  static constexpr auto kStartLimit = 20s;
+  static constexpr int kLookMs = 20;
+
+  bool has(const char* name) const { return ::access((folder_ + name).c_str(), F_OK) == 0; }
+
+  std::string folder_;  // Empty: there is none.
+};
+
 class SlurmRun {
  public:
-  explicit SlurmRun(const SlurmOptions& options) : options_(options), program_(own_program()) {}
+  SlurmRun(const SlurmOptions& options, const Environment& environment)
+      : options_(options), environment_(environment), program_(own_program()) {}
 
   Result<void> submit_all() {
     run_ = options_.join;
-    if (!options_.daemon_on.empty()) {
+    if (options_.has_daemon_here()) {
+      const std::string name = new_run_name();
+      here_ = DaemonHere(folder_of_run(name, environment_));
+      if (auto started = here_.start(name, daemon_script(program_, name)); !started) return started;
+      run_ = name;
+    } else if (is_run_name(run_)) {
+      const std::string folder = folder_of_run(run_, environment_);
+      here_ = DaemonHere(folder);
+      if (!here_.is_there()) {
+        return Failure{Errc::kNotFound, "there is no run " + run_ + ": its daemon has ended, or " +
+                                            folder + " is not where it was started (RUNS)"};
+      }
+    }
+    auto done = submit_jobs();
+    if (options_.has_daemon_here() && jobs_.empty()) here_.end();
+    return done;
+  }
+
+ private:
+  Result<void> submit_jobs() {
+    if (has_daemon_job()) {
       const auto number = submit_one(daemon_job(options_, program_));
       if (!number) return number.error();
       if (!*number) return {};  // With --test-only.
@@ -97,14 +189,14 @@ class SlurmRun {
     return {};
   }
 
- private:
+  bool has_daemon_job() const { return !options_.daemon_on.empty() && !options_.has_daemon_here(); }
+
   // What has been submitted before a job is refused.
   std::string submitted() const {
     if (jobs_.empty()) return "";
     std::string text = "; submitted before it:";
     for (const std::string& number : jobs_) text += " " + number;
-    const bool is_run =
-        !options_.join.empty() || jobs_.size() > (options_.daemon_on.empty() ? 0 : 1);
+    const bool is_run = !options_.join.empty() || jobs_.size() > (has_daemon_job() ? 1 : 0);
     if (is_run) return text + " (`ddprun slurm --join " + run_ + "` adds one more)";
     return text + " (the daemon's, which waits for the run: `scancel " + run_ + "`)";
   }
@@ -119,15 +211,17 @@ class SlurmRun {
     write_errors(answer->errors);  // Warnings.
     auto number = job_number(answer->output);
     write_output(number ? "Submitted batch job " + *number + "\n" : answer->output);
-    if (number) jobs_.push_back(*number);
+    if (number) jobs_.push_back(*number), here_.note(*number);
     return number;
   }
 
   static void write_errors(const std::string& text) { (void)write_all(STDERR_FILENO, text); }
 
   const SlurmOptions& options_;
+  const Environment& environment_;
   const std::string program_;
-  std::string run_;  // What --join takes: the first job, or the daemon's.
+  DaemonHere here_;
+  std::string run_;  // What --join takes: the first job, or the daemon's, or the run's name.
   std::vector<std::string> jobs_;
 };
 
@@ -142,11 +236,11 @@ int run_slurm(int argc, const char* const* argv, const Environment& environment)
   }
   const auto& options = std::get<SlurmOptions>(*outcome);
   if (options.dry_run) {
-    write_output(dry_run_text(options, own_program()));
+    write_output(dry_run_text(options, own_program(), new_run_name()));
     return kExitOk;
   }
   ::signal(SIGPIPE, SIG_IGN);  // sbatch may refuse before it has read the script.
-  const auto done = SlurmRun(options).submit_all();
+  const auto done = SlurmRun(options, environment).submit_all();
   if (done) return kExitOk;
   log::error(done.error().context);
   return kExitFailed;

@@ -87,6 +87,7 @@ std::vector<std::string> options_of_daemon(const SlurmOptions& options) {
 // A job that begins once the job `other` has begun, unless the user has said when.
 void begin_after(const std::string& other, const SlurmOptions& options,
                  std::vector<std::string>& of_sbatch) {
+  if (!is_job_number(other)) return;  // A daemon outside Slurm runs already.
   const bool is_given =
       std::any_of(options.sbatch.begin(), options.sbatch.end(), [](const std::string& word) {
         return word.starts_with("-d") || word.starts_with("--dependency");
@@ -121,6 +122,11 @@ SlurmScript script_for(const SlurmOptions& options) {
 
 Submission daemon_job(const SlurmOptions& options, const std::string& program) {
   return submission(SlurmScript::kDaemon, options_of_daemon(options), lines_of(program, {}));
+}
+
+std::string daemon_script(const std::string& program, const std::string& name) {
+  return filled_in(SlurmScript::kDaemon, {},
+                   lines_of(program, {}) + "run_name=" + shell_quote(name) + "\n");
 }
 
 Submission first_job(const SlurmOptions& options, const std::string& program,
@@ -249,18 +255,26 @@ std::string hints(const SlurmOptions& options, const std::string& run,
   return text + "\n";
 }
 
-std::string dry_run_text(const SlurmOptions& options, const std::string& program) {
+std::string dry_run_text(const SlurmOptions& options, const std::string& program,
+                         const std::string& name) {
   const bool joins = !options.join.empty();
-  std::string text = joins ? joining_job(options, program, options.join).script
+  const bool here = options.has_daemon_here();
+  std::string text = joins  ? joining_job(options, program, options.join).script
+                     : here ? daemon_script(program, name)
                      : !options.daemon_on.empty() ? daemon_job(options, program).script
                                                   : first_job(options, program).script;
   const int more = joining_jobs(options);
-  std::string comment = "# Printed by ddprun slurm --dry-run: sbatch submits this file as it is.\n";
+  std::string comment =
+      here ? "# Printed by ddprun slurm --dry-run. On this host, in the background:\n"
+             "#   setsid --fork bash FILE >daemon.out 2>&1 </dev/null\n"
+           : "# Printed by ddprun slurm --dry-run: sbatch submits this file as it is.\n";
   if (joins && more > 1) comment += "# " + std::to_string(more) + " times.\n";
   if (!joins && !options.daemon_on.empty()) {
-    comment += "# Then, with the number of that job: ddprun slurm --join JOB --nodes " +
-               std::to_string(options.nodes->max) + " -- " + shell_line(words_of_run(options)) +
-               "\n";
+    comment +=
+        (here ? "# Then: ddprun slurm --join " + name
+              : std::string("# Then, with the number of that job: ddprun slurm --join JOB")) +
+        " --nodes " + std::to_string(options.nodes->max) + " -- " +
+        shell_line(words_of_run(options)) + "\n";
   } else if (!joins && more > 0) {
     comment += "# Then, with the number of that job: ddprun slurm --join JOB --nodes " +
                std::to_string(more) + "\n";

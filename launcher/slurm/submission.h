@@ -29,15 +29,18 @@ struct Submission {
 
 SlurmScript script_for(const SlurmOptions& options);
 
-// The job of --daemon-on.
+// The job of --daemon-on, and the script that runs outside Slurm with --daemon-on this-host, for
+// the run of that name.
 Submission daemon_job(const SlurmOptions& options, const std::string& program);
+std::string daemon_script(const std::string& program, const std::string& name);
 
-// The job that starts a run; `daemon` is the number of the job of --daemon-on. `program` is the
+// The job that starts a run; `daemon` is the number of the job of --daemon-on,
+// or the name of the run. `program` is the
 // path of ddprun, used unless the variable DDPRUN names another.
 Submission first_job(const SlurmOptions& options, const std::string& program,
                      const std::string& daemon = "");
 
-// A job of one node that joins the run of the job `first`, once that has started.
+// A job of one node that joins the run of the job, or of the name, `first`, once that has started.
 Submission joining_job(const SlurmOptions& options, const std::string& program,
                        const std::string& first);
 int joining_jobs(const SlurmOptions& options);
@@ -55,7 +58,8 @@ std::string plain_refusal(std::string_view errors);
 std::string hints(const SlurmOptions& options, const std::string& run,
                   const std::vector<std::string>& jobs);
 
-// --dry-run: the script, with the commands as comments.
-std::string dry_run_text(const SlurmOptions& options, const std::string& program);
+// --dry-run: the script, with the commands as comments. `name`: see daemon_script().
+std::string dry_run_text(const SlurmOptions& options, const std::string& program,
+                         const std::string& name = "");
 
 }  // namespace ddprun::launcher

@@ -90,11 +90,11 @@ class SlurmCase(DdprunCase):
                             "--seed-file=" + file("seed"), "--log-file=" + file("log")])
         wait_until(lambda: os.path.exists(self.path("munge.socket")), "munged's socket")
 
-    def on(self, machine, *argv, env=None):
+    def on(self, machine, *argv, env=None, cwd=None):
         """A program on one machine, under that machine's host name."""
         script = f'hostname {self.machines.hosts[machine]} && exec "$@"'
         return self.start_program(["unshare", "--uts", "/bin/sh", "-c", script, "sh", *argv],
-                                  netns=self.machines.names[machine], env={**self.env, **(env or {})})
+                                  netns=self.machines.names[machine], env={**self.env, **(env or {})}, cwd=cwd)
 
     def node(self, machine, in_cgroup, power):
         """A slurmd; `in_cgroup`: which sees its own part of the freezer's tree only; `power`: all that it starts ends with it."""

@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -204,8 +205,8 @@ class Templates(TemplateCase):
 class Submitted(TemplateCase):
     """`ddprun slurm`, which fills the same scripts in."""
 
-    def slurm(self, *argv, code=0):
-        job = self.on(0, DDPRUN, "slurm", *argv, env={"HOME": self.dir})
+    def slurm(self, *argv, code=0, env=None, cwd=None):
+        job = self.on(0, DDPRUN, "slurm", *argv, env={"HOME": self.dir, **(env or {})}, cwd=cwd)
         self.assertEqual(job.wait(), code, job.text())
         return job
 
@@ -265,6 +266,49 @@ class Submitted(TemplateCase):
         self.wait_for_state(daemon, "COMPLETED")
         self.assertEqual(glob.glob(self.path(".ddprun-runs/*")), [], "the token of a run outlives the run")
         self.remove_folders()
+
+    @needs_freezer
+    def test_all_nodes_of_a_run_come_and_go_around_a_daemon_on_the_host_that_submits(self):
+        """m0, as a login node: it runs no job. Its shell and terminal may go."""
+        self.start_cluster(nodes=2, proctrack="cgroup", more=WHOLE_NODES)
+        env = {"PAUSE": "1", "RUNS": self.path("runs")}
+        submitted = self.slurm("--output", self.path("job-%j"), "--daemon-on", "this-host", "--nodes", "1:2", "--",
+                               "--max-restarts", "9", "--rdzv-conf", "last_call_timeout=1", *shell(COUNTS), env=env, cwd=self.dir)
+        first, second = self.numbers(submitted)
+        [run] = re.findall(r"ddprun slurm --join (m0-[0-9a-f]{6})\n", submitted.err())
+        for number in (first, second):
+            self.wait_for(number, r"of 2 begins at step")
+        self.ask("scancel", "--signal=USR1", first)
+        self.wait_for_state(first, "PENDING")
+        self.wait_for(second, r"rank 0 of 1 begins at step [1-9]")
+        [daemon] = [p for p in self.ddpruns() if p.name.startswith("ddprun-rendezvo")]
+        os.kill(daemon.pid, signal.SIGKILL)  # The script starts another, which reads the journal.
+        self.start_again(first)
+        for number in (first, second):
+            self.wait_for(number, r"(?s)of 2 begins at step.*of 2 begins at step [1-9]")
+        [third] = self.numbers(self.slurm("--output", self.path("job-%j"), "--join", run, env=env))
+        for number in (first, second, third):
+            self.ask("scancel", number)
+        wait_until(lambda: not os.listdir(self.path("runs")), lambda: "the end of the daemon:\n" + self.daemon_said(run))
+        self.remove_folders()
+        self.assertIn("there is no run", self.slurm("--join", run, env=env, code=1).err())
+
+    def daemon_said(self, run):
+        with open(self.path(f"ddprun-daemon-{run}.out"), encoding="utf-8") as f:
+            return f.read()
+
+    def test_a_daemon_here_ends_with_a_run_that_is_refused_and_one_that_cannot_start_is_an_error(self):
+        self.start_cluster(more=WHOLE_NODES)
+        env = {"PAUSE": "1", "RUNS": self.path("runs")}
+        refused = self.slurm("--daemon-on", "this-host", "--partition=nope", "--nodes", "2", "--", "true", env=env, cwd=self.dir,
+                             code=1)
+        self.assertIn("`sinfo -s` lists the partitions", refused.err())
+        wait_until(lambda: not os.listdir(self.path("runs")), "the end of the daemon")
+        failed = self.slurm("--daemon-on", "this-host", "--nodes", "2", "--", "true", code=1, cwd=self.dir,
+                            env={**env, "DDPRUN": "/bin/true"})
+        self.assertRegex(failed.err(), r"the daemon did not start on this host: see ddprun-daemon-m0-[0-9a-f]{6}\.out")
+        wait_until(lambda: not os.listdir(self.path("runs")), "the folder of a run that never was to go")
+        self.assertNotIn("Submitted", failed.out())
 
     def test_what_sbatch_refuses_is_explained(self):
         self.start_cluster(more=WHOLE_NODES)

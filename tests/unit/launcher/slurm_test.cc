@@ -132,6 +132,31 @@ TEST_CASE("ddprun slurm: a range of nodes is one job, and jobs of one node that 
   CHECK(hints(options, "47", {"47", "48", "49"}).find("scancel 47 48 49") != std::string::npos);
 }
 
+TEST_CASE(
+    "ddprun slurm: --daemon-on this-host is a script in the background, and a run with a name",
+    "[slurm]") {
+  const SlurmOptions options =
+      parsed({"--daemon-on=this-host", "--partition=spot", "--nodes=2:3", "--", "train.py"});
+  CHECK(options.has_daemon_here());
+  const std::string script = daemon_script("/d/p", "login1-c0ffee");
+  CHECK(filled_lines(script) == "DDPRUN=${DDPRUN:-/d/p}\nrun_name=login1-c0ffee\n");
+  // It runs already: no job waits for another one.
+  const Submission first = first_job(options, "/d/p", "login1-c0ffee");
+  CHECK(text(first.sbatch) == "sbatch --parsable --partition=spot --nodes=2");
+  CHECK(filled_lines(first.script).ends_with("JOIN=login1-c0ffee\n"));
+  const Submission more = joining_job(options, "/d/p", "login1-c0ffee");
+  CHECK(text(more.sbatch) == "sbatch --parsable --partition=spot --nodes=1");
+  const std::string printed = dry_run_text(options, "/d/p", "login1-c0ffee");
+  CHECK(printed.find("setsid --fork bash FILE") != std::string::npos);
+  CHECK(printed.find("\nrun_name=login1-c0ffee\n") != std::string::npos);
+  CHECK(printed.find("ddprun slurm --join login1-c0ffee --nodes 3 -- --nnodes 2:3 train.py\n") !=
+        std::string::npos);
+  CHECK(parsed({"--join", "log-in_1-c0ffee"}).join == "log-in_1-c0ffee");
+  for (const char* name : {"login1", "login1-c0ffe", "login1-c0ffeX", "-c0ffee", "../x-c0ffee"}) {
+    CHECK(refusal({"--join", name}).find("give the number of a job") != std::string::npos);
+  }
+}
+
 TEST_CASE("ddprun slurm: --daemon-on is a job of its own, which all others join", "[slurm]") {
   const SlurmOptions options =
       parsed({"-A", "lab", "--gpus-per-node=8", "--partition=spot", "-t1:0", "--daemon-on",
