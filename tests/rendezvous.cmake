@@ -22,7 +22,7 @@ ddprun_test(NAME supervisor_test
             LIBRARIES ddprun_agent)
 ddprun_test(NAME sim_test
             SOURCES sim/run_sim_test.cc sim/sim_cluster.cc sim/sim_daemon.cc sim/sim_elastic.cc
-                    sim/sim_faults.cc sim/sim_rounds.cc sim/sim_standstill.cc
+                    sim/sim_faults.cc sim/sim_relays.cc sim/sim_rounds.cc sim/sim_standstill.cc
             LIBRARIES ddprun_agent LABELS sim COMPUTES)
 if(DDPRUN_SANITIZE AND TARGET sim_test)  # Thirty times slower, and one thread: fewer seeds do.
   set(seeds 10)

@@ -28,7 +28,8 @@ ClusterOptions options_of(std::uint64_t seed) {
 }
 
 // However bad it was, once there is peace every agent ends, no rank was started twice, and all
-// nodes that got a verdict got the same one. Returns how often workers were seated anew.
+// nodes that got a verdict got the same one. Returns how often workers were seated anew, or with
+// relays how many streams were joined.
 int run_storm(const ClusterOptions& options, bool preempts = false) {
   const std::uint64_t seed = options.seed;
   Cluster cluster(options);
@@ -47,7 +48,7 @@ int run_storm(const ClusterOptions& options, bool preempts = false) {
   INFO(cluster.describe());
   REQUIRE(cluster.broken().empty());
   REQUIRE(over);
-  return cluster.reseated();
+  return options.relays ? cluster.joined() : cluster.reseated();
 }
 
 // DDPRUN_SIM_`name`, or what is usual.
@@ -100,6 +101,18 @@ TEST_CASE("Elastic: whatever fails, no rank runs twice and every run ends", "[si
   });
   UNSCOPED_INFO("workers seated anew: " << reseated);
   CHECK((reseated > 0 || !usual));
+}
+
+TEST_CASE("Relayed: whatever fails, who dials is answered, and ends of one stream are joined",
+          "[sim]") {
+  int joined = 0;
+  const bool usual = for_each_seed(1000, [&](std::uint64_t seed) {
+    ClusterOptions options = seed % 2 == 0 ? options_of(seed) : elastic_options_of(seed);
+    options.relays = true;
+    joined += run_storm(options);
+  });
+  UNSCOPED_INFO("streams joined: " << joined);
+  CHECK((joined > 0 || !usual));
 }
 
 TEST_CASE("Pre-empted: whatever fails, no rank runs twice and every run ends", "[sim]") {

@@ -24,6 +24,7 @@ using rendezvous::Seat;
 Cluster::Cluster(const ClusterOptions& options) : options_(options), random_(options.seed) {
   start_daemon();
   for (int i = 0; i < options_.hosts; ++i) boot("h" + std::to_string(i));
+  for (int i = 0; options_.relays && i < options_.hosts; ++i) dial_later("h" + std::to_string(i));
 }
 
 void Cluster::run_for(Milliseconds duration) {
@@ -353,7 +354,8 @@ void Cluster::connected(const std::string& name, int life) {
   link.life = life;
   link.answered = daemon_now();
   host.greeted = false;
-  send_up(name, rendezvous::Hello{rendezvous::kProtocolVersion, "job", host.node});
+  send_up(name, rendezvous::Hello{rendezvous::kProtocolVersion, "job", host.node,
+                                  /*release=*/"", options_.relays});
 }
 
 void Cluster::send_up(const std::string& name, const rendezvous::AgentMessage& message) {
@@ -441,6 +443,7 @@ void Cluster::pump_down(LinkId id) {
   if (order && std::exchange(host.flap_on_order, false)) return break_link(name, chance(50));
   host.last_received = now_;
   if (!std::exchange(host.greeted, true)) dispatch(name, agent::LinkUp{});
+  if (const auto* call = std::get_if<rendezvous::Relay>(&*message)) meet_later(name, *call);
   dispatch(name, agent::Received{*message});
 }
 

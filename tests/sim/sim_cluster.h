@@ -43,6 +43,7 @@ struct ClusterOptions {
   bool prepares = true;  // Agents understand Prepare.
   bool hangs = false;    // A few workers without a seat never get ready for one.
   bool hosted = false;   // The daemon goes for good when the agent of "h0" has left the run.
+  bool relays = false;   // Hosts want streams to each other, through the daemon.
 };
 
 class Cluster {
@@ -103,6 +104,7 @@ class Cluster {
   int killed() const { return killed_; }    // One by one: they did not leave a round.
   int fenced() const { return fenced_; }    // Workers that had not left their round before.
   int reseated() const { return reseated_; }
+  int joined() const { return joined_; }    // Streams through the daemon.
   std::set<int> world_sizes() const;        // Of all rounds.
   int started() const { return started_; }  // Workers that were started with a seat.
   // Of the round that runs; 0: none does.
@@ -164,6 +166,16 @@ class Cluster {
         acknowledged;      // When the agent's kernel will answer what was sent to it.
     TimePoint answered{};  // When it last did.
   };
+  // Through the daemon.
+  struct Stream {
+    bool answered = false;  // The daemon has answered who has dialled ...
+    bool given_up = false;  // ... who has not waited for it.
+    bool joined = false;
+  };
+  struct StreamEnd {
+    std::size_t stream = 0;  // Which the end is meant for.
+    bool dials = false;      // Else it was called.
+  };
   struct RoundRecord {
     int restart_count = 0, world_size = 0;
     std::map<int, NodeId> owner_of_rank;
@@ -189,6 +201,13 @@ class Cluster {
   void daemon_polls();
   void daemon_reads(LinkId link);
   void notice_failure(const std::string& host, std::size_t local_rank);
+  void dial_later(const std::string& host);
+  void dial(const std::string& host);
+  void end_sends(LinkId end, std::optional<std::string> what, Milliseconds delay);
+  void expect_answer(std::size_t stream);
+  void meet_later(const std::string& host, const rendezvous::Relay& call);
+  bool ends_hear(const rendezvous::LinkAction& action);
+  void join(const rendezvous::Bridge& bridge);
   bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
 
   void dispatch(const std::string& host, const agent::Event& event);
@@ -275,10 +294,14 @@ class Cluster {
   std::unique_ptr<rendezvous::Coordinator> twin_;
   std::string sent_;  // By the daemon, since it took what it takes.
   bool disk_full_ = false;
+  TimePoint disk_freed_{};
   bool die_on_record_ = false;
   bool deserted_ = false;  // No daemon comes any more.
   LinkId link_next_ = 1;
   std::map<LinkId, Link> links_;
+  std::vector<Stream> streams_;
+  std::map<LinkId, StreamEnd> ends_;  // Which are at the daemon, and not joined.
+  int joined_ = 0;
   std::map<std::string, Host> hosts_;
   bool workers_finish_ = false;
   bool run_ended_ = false;

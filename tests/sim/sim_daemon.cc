@@ -33,6 +33,7 @@ auto take(auto& daemon, LinkId link, const std::optional<std::string>& body, Tim
 void Cluster::start_daemon() {
   if (daemon_ || deserted_) return;
   daemon_ = std::make_unique<Gate>();
+  daemon_->number_streams_from(1 + 100'000 * static_cast<std::uint64_t>(daemon_life_));
   ++daemon_life_;
   if (chance(40)) {
     ++daemon_boot_;
@@ -52,6 +53,7 @@ void Cluster::kill_daemon(bool torn_record) {
   daemon_.reset();
   twin_.reset();
   backlog_.clear();
+  ends_.clear();
   daemon_stands_until_ = daemon_woke_ = {};
   trace("the daemon dies");
   for (auto& [id, link] : links_) {
@@ -73,6 +75,7 @@ void Cluster::desert() {
   daemon_.reset();
   twin_.reset();
   backlog_.clear();
+  ends_.clear();
   for (auto& [id, link] : links_) {
     if (!std::exchange(link.daemon_side, false)) continue;
     link.up.clear();
@@ -83,7 +86,7 @@ void Cluster::desert() {
 void Cluster::kill_daemon_on_next_record() { die_on_record_ = true; }
 
 void Cluster::free_disk() {
-  disk_full_ = false;
+  if (std::exchange(disk_full_, false)) disk_freed_ = now_;
   write_backlog();
 }
 
@@ -92,7 +95,9 @@ void Cluster::daemon_takes(LinkId link, const std::optional<std::string>& body) 
   if (!daemon_->idle() || daemon_->stalled() || chance(1)) twin_.reset();
   // No snapshot contains that the daemon has just stood still.
   const bool awake = now_ - daemon_woke_ > 3s;
-  if (!twin_ && daemon_->idle() && !daemon_->stalled() && awake && chance(2)) make_twin(link);
+  // Nor which streams wait for their second end.
+  if (!options_.relays && !twin_ && daemon_->idle() && !daemon_->stalled() && awake && chance(2))
+    make_twin(link);
   if (body && body->find("\"hello\"") != std::string::npos) {
     links_.at(link).hello = *body;
     links_.at(link).hello_sequence = ++sequence_;
@@ -192,6 +197,7 @@ void Cluster::compact() {
 }
 
 void Cluster::daemon_sends(rendezvous::LinkAction& action) {
+  if (options_.relays && ends_hear(action)) return;
   sent_ += text_of(action);
   if (auto* send = std::get_if<rendezvous::Send>(&action)) {
     const auto it = links_.find(send->link);
