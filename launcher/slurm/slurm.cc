@@ -15,7 +15,7 @@
 #include "common/system/folder.h"
 #include "common/system/log.h"
 #include "common/system/own_process.h"
-#include "common/system/random_id.h"
+#include "common/system/secrets.h"
 #include "common/system/standard_output.h"
 #include "common/system/user_file.h"
 #include "launcher/run/launch.h"

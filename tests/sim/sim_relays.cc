@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "rendezvous/protocol/wire_relay.h"
+#include "rendezvous/protocol/wire.h"
 #include "tests/sim/sim_cluster.h"
 
 namespace ddprun::sim {
