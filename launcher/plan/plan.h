@@ -37,11 +37,11 @@ struct MachineFacts {
   std::string host_name;
   std::vector<std::string> own_addresses;  // Numeric, without loopback, best first.
   std::vector<std::string>
-      endpoint_addresses;             // Of name_to_resolve(); empty if it was not looked up.
-  bool token_in_environment = false;  // DDPRUN_TOKEN is set and not empty.
-  std::string token_file;             // DDPRUN_TOKEN_FILE, or empty.
-  bool in_pod = false;                // In Kubernetes, where output goes only to the log.
-  std::string socket_interface;       // DDPRUN_SOCKET_IFNAME, or empty.
+      endpoint_addresses;                    // Of name_to_resolve(); empty if it was not looked up.
+  bool token_in_environment = false;         // DDPRUN_TOKEN is set and not empty.
+  std::string token_file;                    // DDPRUN_TOKEN_FILE, or empty.
+  bool in_pod = false;                       // In Kubernetes, where output goes only to the log.
+  std::string socket_interface;              // DDPRUN_SOCKET_IFNAME, or empty.
   std::vector<std::string> interfaces = {};  // That are up and have an address.
 };
 

@@ -423,8 +423,7 @@ TEST_CASE("Options: flags that exclude each other", "[options]") {
 
 TEST_CASE("Options: a typed flag that needs another is refused without it", "[options]") {
   CHECK(error_of("--bundle-every 5 t") == "--bundle-every needs --bundle-folder");
-  CHECK(error_of("--bundle-folder= --bundle-every 5 t") ==
-        "--bundle-every needs --bundle-folder");
+  CHECK(error_of("--bundle-folder= --bundle-every 5 t") == "--bundle-every needs --bundle-folder");
   CHECK(error_of("--http-address ::1 t") == "--http-address needs --http-port");
   const Environment folder{{"PET_BUNDLE_FOLDER", "/b"}};
   CHECK(options_of("--bundle-every 5 t", folder).exported.at("DDPRUN_BUNDLE_EVERY") == "5");
