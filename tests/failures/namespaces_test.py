@@ -11,6 +11,16 @@ from ddprun_case import Network, TwoMachinesCase, PASS_GATE, column, env_to, she
 from launch_test import STORE_CLIENT
 
 
+def write_hosts(case, text):
+    """The /etc/hosts of both machines, which ip netns exec mounts."""
+    for name in case.net.names:
+        folder = os.path.join("/etc/netns", name)
+        os.makedirs(folder)
+        case.addCleanup(shutil.rmtree, folder)
+        with open(os.path.join(folder, "hosts"), "w", encoding="ascii") as f:
+            f.write(text)
+
+
 class TwoMachines(TwoMachinesCase):
     def on_two_machines(self, *argv, worker, second=()):
         """The first without an endpoint: it prints the line, and the other machine runs it."""
@@ -38,13 +48,8 @@ class TwoMachines(TwoMachinesCase):
         self.assertEqual(column(workers, "DDPRUN_TEST_JOB")[2:], [second.marker] * 2)
 
     def test_gloo_is_led_outside_where_the_hosts_file_leads_the_own_name_to_loopback(self):
-        """As Debian's installer writes it. ip netns exec mounts the file."""
-        for name in self.net.names:
-            folder = os.path.join("/etc/netns", name)
-            os.makedirs(folder)
-            self.addCleanup(shutil.rmtree, folder)
-            with open(os.path.join(folder, "hosts"), "w", encoding="ascii") as f:
-                f.write(f"127.0.0.1 localhost\n127.0.1.1 {os.uname().nodename}\n")
+        """As Debian's installer writes it."""
+        write_hosts(self, f"127.0.0.1 localhost\n127.0.1.1 {os.uname().nodename}\n")
         worker = shell('echo "gloo: $GLOO_SOCKET_IFNAME nccl: $NCCL_SOCKET_IFNAME."')
         for job in self.on_two_machines(worker=worker):
             self.finish(job)
@@ -190,6 +195,7 @@ with ddprun.init(init_timeout=50) as group:
 
     def setUp(self):
         super().setUp()
+        write_hosts(self, "127.0.0.1 localhost\n")
         self.net._ip("link", "add", "fast", "netns", self.net.names[0], "type", "veth", "peer", "name", "fast2", "netns",
                      self.net.names[1])
         for name, interface, address in zip(self.net.names, ("fast", "fast2"), ("10.78.0.1", "10.78.0.2")):
