@@ -39,6 +39,12 @@ class Ranks:
         return memory
 
 
+# Of the last operation. A thread of PyTorch 1.13's Gloo lets go of its tensors a moment after the
+# operation is over: were they the last ones, it would need the interpreter for that, and if that
+# ends just then, the process aborts.
+_last: list[Any] = []
+
+
 class TorchRanks(Ranks):
     """The ranks of a group of torch.distributed."""
 
@@ -72,7 +78,9 @@ class TorchRanks(Ranks):
         memory = bytearray(self.size * length)
         parts = as_tensor(memory).split(length)
         arrived = [each.to(self._device) for each in parts]
-        self._dist.all_gather(arrived, part, group=self._group)
+        work = self._dist.all_gather(arrived, part, group=self._group, async_op=True)
+        work.wait()
+        _last[:] = work, arrived, part
         for target, each in zip(parts, arrived):
             target.copy_(each)
         return [bytes(memory[at : at + length]) for at in range(0, len(memory), length)]
@@ -85,6 +93,7 @@ class TorchRanks(Ranks):
 
         def wait() -> list[int]:
             work.wait()
+            _last[:] = work, found
             return [int(each) for each in found.tolist()]
 
         return wait
