@@ -25,6 +25,7 @@ import contextlib
 import os
 import statistics
 import subprocess
+import time
 
 from side_by_side import HERE, PYTHON, ROOT, add_build_option, need_torch, spread
 
@@ -47,7 +48,11 @@ def half_a_processor():
         try:
             yield folder
         finally:
-            os.rmdir(folder)
+            for _ in range(100):  # What has run in it may still be dying.
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+                    break
+                time.sleep(0.05)
         return
     raise SystemExit("no cgroup with a limit of the processor can be made here; run it without --cgroup")
 

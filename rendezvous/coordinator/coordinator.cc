@@ -121,9 +121,11 @@ void Coordinator::receive(const Peer& peer, AgentMessage message) {
   if (join) note_translation(peer.from, join->offer);
   if (run != runs_.end() && run->second.state() == Run::State::kEnded && join) {
     // A run id may be used again once all nodes of the run before have gone. One that was in a
-    // round of it and was lost may return after its end: it gets the verdict, and begins nothing.
+    // round of it and was lost, or was dismissed before it had a seat, may come after its end: it
+    // gets the verdict, and begins nothing.
     const bool alone = links_.at(peer.run_id).size() == 1 && !run->second.has_node(peer.node);
-    const bool was_in_it = join->after_round >= 0 && join->after_round <= run->second.round();
+    const bool was_seated = join->after_round >= 0 && join->after_round <= run->second.round();
+    const bool was_in_it = was_seated || run->second.has_dismissed(peer.node);
     if (alone && !was_in_it) step(peer.run_id, {"", Begin{}});
   }
   std::visit(

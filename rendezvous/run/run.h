@@ -242,6 +242,7 @@ class Run {
   int restart_count() const { return restart_count_; }
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool has_node(const NodeId& node) const { return members_.contains(node); }
+  bool has_dismissed(const NodeId& node) const { return dismissed_.contains(node); }
   // Whether the run, without this node, has too few for a round and waits for others; how long.
   bool waits_without(const NodeId& node) const;
   Milliseconds join_timeout() const { return config_ ? config_->join_timeout : Milliseconds(0); }

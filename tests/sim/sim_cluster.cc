@@ -279,8 +279,9 @@ void Cluster::end_worker(const std::string& name, std::size_t local_rank, int ex
   }
   WorkerDeath death;
   death.local_rank = static_cast<int>(local_rank);
-  // Unique is enough.
-  death.rank = worker.round < 0 ? -1 : worker.round * 1000 + static_cast<int>(local_rank);
+  // Unique is enough; hosts are "h0", "h1".
+  const int place = std::stoi(name.substr(1)) * 100 + static_cast<int>(local_rank);
+  death.rank = worker.round < 0 ? -1 : worker.round * 1000 + place;
   death.pid = static_cast<int>(worker.process);
   death.host = name;
   death.exit_code = exit_code;
