@@ -245,6 +245,32 @@ TEST_CASE("Coordinator: a node that returns after the end of its run gets the ve
   CHECK(joins(4, "c", 7).back() != "4 <- end");  // Of another run of that name.
 }
 
+TEST_CASE("Coordinator: a node that was dismissed without a seat begins no run after the end",
+          "[coordinator]") {
+  Desk desk;
+  NodeOffer offer;
+  offer.host = "c";
+  offer.config.nnodes_max = 2;
+  const auto joins = [&](LinkId link, const NodeId& node) {
+    (void)desk.deliver(link, Hello{kProtocolVersion, "x", node});
+    return desk.deliver(link, Join{.offer = offer, .after_round = -1});
+  };
+  (void)joins(1, "a");
+  CHECK(joins(2, "b") == Lines{"1 <- assign", "2 <- assign"});
+  (void)joins(3, "c");  // In reserve.
+  Leave leave;
+  leave.reason = "its fans are loud";
+  leave.planned = true;
+  CHECK(desk.deliver(3, leave) == Lines{"3 <- dismiss"});
+  (void)desk.close(3);
+  (void)desk.deliver(1, Finished{0});
+  (void)desk.deliver(2, Finished{0});
+  (void)desk.close(1);
+  (void)desk.close(2);
+  CHECK(joins(4, "c") == Lines{"4 <- dismiss"});  // It had not received that.
+  CHECK(desk.coordinator.runs().at("x").state() == Run::State::kEnded);
+}
+
 TEST_CASE("Coordinator: a daemon that comes back knows seats, restarts and verdicts",
           "[coordinator]") {
   Desk desk;
