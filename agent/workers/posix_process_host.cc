@@ -331,7 +331,7 @@ void PosixProcessHost::watch_orphans() {
         if (error || !alive.lock()) return;
         fork_server_.check_stopped();
         reap_unwatched();
-        if (!alive.lock()) return;  // What heard of an end may have ended all.
+        if (!alive.lock()) return;  // The handler of one end may have ended all.
         reap_unknown_children([this](int pid) { return is_ours(pid); });
         watch_orphans();
       });

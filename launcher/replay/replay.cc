@@ -87,8 +87,8 @@ std::string free_port() {
   return std::to_string(ntohs(address.sin_port));
 }
 
-// Those of the only rank of a run, as its job is: a program that reads them works, and a group
-// that it makes itself waits for nobody and meets no rank of the run.
+// Those of the only rank of a run, as its job is: a program that reads them works, and a group that
+// it makes itself has no other rank.
 void set_variables_of_rank(const Bundle& bundle) {
   const std::pair<const char*, std::string> variables[] = {{"RANK", "0"},
                                                            {"LOCAL_RANK", "0"},
@@ -107,32 +107,31 @@ void set_variables_of_rank(const Bundle& bundle) {
   for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
 }
 
-// The file in which the job notes that it has begun the step.
-class Progress {
+// A file for the program's reports, empty at first; removed with the object.
+class Report {
  public:
-  static Result<Progress> make() {
+  static Result<Report> make() {
     std::error_code error;
-    Progress progress;
-    progress.path_ =
-        (std::filesystem::temp_directory_path(error) / "ddprun-replay-XXXXXX").string();
-    const UniqueFd file(::mkostemp(progress.path_.data(), O_CLOEXEC));
-    if (!file) return errno_failure("making " + std::exchange(progress.path_, ""));
-    return progress;
+    Report report;
+    report.path_ = (std::filesystem::temp_directory_path(error) / "ddprun-replay-XXXXXX").string();
+    const UniqueFd file(::mkostemp(report.path_.data(), O_CLOEXEC));
+    if (!file) return errno_failure("making " + std::exchange(report.path_, ""));
+    return report;
   }
-  Progress(Progress&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  Progress& operator=(Progress&&) = delete;
-  ~Progress() {
+  Report(Report&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  Report& operator=(Report&&) = delete;
+  ~Report() {
     if (!path_.empty()) ::unlink(path_.c_str());
   }
 
   const std::string& path() const { return path_; }
-  bool has_begun() const {
+  bool is_empty() const {
     struct stat found {};
-    return ::stat(path_.c_str(), &found) == 0 && found.st_size > 0;
+    return ::stat(path_.c_str(), &found) != 0 || found.st_size == 0;
   }
 
  private:
-  Progress() = default;
+  Report() = default;
   std::string path_;
 };
 
@@ -279,14 +278,14 @@ int run_replay(int argc, const char* const* argv) {
   enter_folder(options, bundle);
   const auto command = command_of(options, bundle);
   if (!command) return fail(command.error());
-  const auto progress = Progress::make();
+  const auto progress = Report::make();  // In which the job notes that it has begun the step.
   if (!progress) return fail(progress.error());
   set_environment(options, *read);
   ::setenv(kReplayProgressVariable, progress->path().c_str(), 1);
   const auto status = run_here(*command);
   if (!status) return fail(status.error());
   const WorkerDeath death = death_of(*status);
-  if (!progress->has_begun()) {
+  if (progress->is_empty()) {
     (void)fail(
         {Errc::kNotFound,
          "nothing was replayed: the program " + how_it_ended(death) +
@@ -524,12 +523,9 @@ int run_bisect(const ReplayOptions& given) {
   while (options.bundle.size() > 1 && options.bundle.ends_with('/')) options.bundle.pop_back();
   auto bundles = bundles_of_run(options);
   if (!bundles) return fail(bundles.error());
-  std::string report =
-      (std::filesystem::temp_directory_path(error) / "ddprun-bisect-XXXXXX").string();
-  const UniqueFd file(::mkostemp(report.data(), O_CLOEXEC));
-  if (!file) return fail(errno_failure("making " + report));
-  const auto result = Bisection(options, std::move(*bundles), report).run();
-  ::unlink(report.c_str());
+  const auto report = Report::make();
+  if (!report) return fail(report.error());
+  const auto result = Bisection(options, std::move(*bundles), report->path()).run();
   if (!result) return fail(result.error());
   return *result ? kExitOk : kExitFailed;
 }

@@ -47,7 +47,7 @@ def become():
         (_AT_LEAST, 3, 0, _FIRST_NEW),      # To the first answer.
         (_EQUAL, 0, 3, clone),              # Else to the second.
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_ANY_BIT, 2, 1, _CLONE_PIDFD),     # That kernel would ignore it: nobody may count on it.
+        (_ANY_BIT, 2, 1, _CLONE_PIDFD),     # That kernel would ignore it: no code may rely on it.
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _ERRNO | errno.EINVAL),
