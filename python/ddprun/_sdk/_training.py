@@ -61,7 +61,7 @@ class StepTimer(Handle):
             timer.end_step()
 
     One for each process, made before its groups; those that are made later leave it to the timer to
-    say where the process is. One thread at a time. A call costs a few microseconds at most.
+    report where the process is. One thread at a time. A call costs a few microseconds at most.
     """
 
     _what = "timer"

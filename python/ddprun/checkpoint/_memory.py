@@ -172,12 +172,12 @@ class Memory:
                 lost = f"; step {newest.step} is not whole" if newest and newest > key[0] else ""
                 spent = time.monotonic() - began
                 source = " and ".join(sorted(kinds))
-                say(f"restored step {key[0].step} from {source} in {spent:.2f} s{lost}")
+                log(f"restored step {key[0].step} from {source} in {spent:.2f} s{lost}")
             return key[0].step
         if whole and ranks.rank == 0:
-            say(f"nothing is restored: step {whole[0][0].step} and all before it are damaged")
+            log(f"nothing is restored: step {whole[0][0].step} and all before it are damaged")
         elif newest and ranks.rank == 0:
-            say(f"nothing is restored: of step {newest.step} and all before it pieces are missing")
+            log(f"nothing is restored: of step {newest.step} and all before it pieces are missing")
         self._begin([], offers)
         self._called, self._next = 0.0, self.every
         return 0
@@ -261,7 +261,7 @@ class Memory:
                 return None
             piece.verify()
         except (OSError, Corrupt, ValueError, LookupError, TypeError) as error:
-            say(str(error))
+            log(str(error))
             return None
         return piece
 
@@ -564,7 +564,7 @@ class Memory:
         """Say a thing once."""
         if kind not in self._warned:
             self._warned.add(kind)
-            say(text)
+            log(text)
 
 
 def _size_text(size: int) -> str:
@@ -576,6 +576,6 @@ def _size_text(size: int) -> str:
     return f"{amount:.{4 if amount >= 1000 else 3}g} {units[-1]}"
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Print a line."""
     print(f"ddprun: checkpoint: {text}", file=sys.stderr, flush=True)

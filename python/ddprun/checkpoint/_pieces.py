@@ -3,7 +3,7 @@
 The file is the data, unused space, a description in JSON, and a trailer of fixed size with the
 description's length and CRC-32. The description has the sum of each MiB of the data, as 64-bit
 words: sums run at the speed of memory, where zlib's CRC-32 has a third of it. A file gets its name
-after its trailer was written, so who is killed leaves none.
+after its trailer was written, so a process that is killed leaves none.
 """
 
 from __future__ import annotations

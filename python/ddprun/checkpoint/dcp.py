@@ -31,7 +31,7 @@ import torch
 from torch.futures import Future as TorchFuture
 
 from .._errors import BadArgument, Corrupt
-from ._memory import Folder, Key, Memory, Places, say
+from ._memory import Folder, Key, Memory, Places, log
 from ._pieces import Piece, Slot, aligned
 from ._state import Stored
 from ._tiers import Generation, Tier, piece_name
@@ -103,7 +103,7 @@ class _Pieces(Memory):
             everybodys = ranks.gather(good)
             if len({index for one in everybodys for index in one}) == key[1]:
                 if ranks.rank == 0 and newest is not None and newest > key[0]:
-                    say(f"step {key[0].step} is restored; step {newest.step} is not whole")
+                    log(f"step {key[0].step} is restored; step {newest.step} is not whole")
                 return key, places, everybodys
         return None
 

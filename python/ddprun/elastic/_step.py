@@ -155,7 +155,7 @@ class Step:
         """End the step: call ``apply()``, which changes the kept state, on every rank.
 
         All ranks call it once, after the operations that combine their results. `apply` must do the
-        same on every rank, and communicate with nobody: there, operations of groups and
+        same on every rank, and communicate with no rank: there, operations of groups and
         :meth:`commit` raise :class:`ddprun.BadArgument`. Raises MembershipChanged, without calling
         `apply`, if an operation of this step has failed. Exceptions of `apply` pass through; the
         kept state of this rank is then invalid.

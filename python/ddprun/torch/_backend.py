@@ -157,8 +157,8 @@ class DdprunBackend(Collectives, _Base):
         if not missing:
             return f"Rank 0 timed out in monitoredBarrier: {failure}"
         many = wait_all_ranks and len(missing) > 1
-        who = f"Ranks {', '.join(map(str, missing))}" if many else f"Rank {missing[0]}"
-        return f"{who} failed to pass monitoredBarrier: {failure}"
+        ranks = f"Ranks {', '.join(map(str, missing))}" if many else f"Rank {missing[0]}"
+        return f"{ranks} failed to pass monitoredBarrier: {failure}"
 
     def _barrier_error(self, text: str, missing: tuple[int, ...]) -> DdprunError:
         return error(

@@ -14,7 +14,7 @@ from .. import GlobalBatches, Shard, stream_seed
 from ._seeds import seeded
 
 # A worker's request: a seed, and the (set, index) of each sample.
-_Wish = tuple[int, list[tuple[int, int]]]
+_Request = tuple[int, list[tuple[int, int]]]
 _Place = tuple[int, int]  # Step, shard.
 
 
@@ -29,8 +29,8 @@ class _Shards:
         self._sets = sets
         self._collate = collate
 
-    def __getitem__(self, wish: _Wish) -> Any:
-        seed, samples = wish
+    def __getitem__(self, request: _Request) -> Any:
+        seed, samples = request
         with seeded(seed):
             return self._collate([self._sets[place][index] for place, index in samples])
 
@@ -95,7 +95,7 @@ class ShardLoader:
         if shard.ranks is None or shard.mine is None:
             raise BadArgument("pass a shard of step.shards(): it says which ones this rank has")
         if shard.number not in shard.mine:  # It is audited, and no shard that this rank expects.
-            return self._shards[self._wish((shard.step, shard.number))]
+            return self._shards[self._request((shard.step, shard.number))]
         if self._ranks != shard.ranks:
             self._ranks, self._ahead = shard.ranks, None
         self._mine = shard.mine
@@ -121,7 +121,7 @@ class ShardLoader:
                 break
             if at > wanted:  # It was another rank's, or the step runs again.
                 self._early = at, batch
-                return self._shards[self._wish(wanted)]
+                return self._shards[self._request(wanted)]
         self._first = wanted
         self._early = None
         self._requested.clear()
@@ -140,16 +140,16 @@ class ShardLoader:
                     yield step, number
             step, first = step + 1, 0
 
-    def _wish(self, place: _Place) -> _Wish:
+    def _request(self, place: _Place) -> _Request:
         step, number = place
         shard = self._batches.shard(step, number)
         seed = stream_seed(self._seed, step, number, self._batches.shards)
         return seed, list(zip(shard.sets, shard.indices))
 
-    def _wishes(self) -> Iterator[_Wish]:
+    def _requests(self) -> Iterator[_Request]:
         for place in self._places():
             self._requested.append(place)
-            yield self._wish(place)
+            yield self._request(place)
 
 
 class _Sampler:
@@ -158,5 +158,5 @@ class _Sampler:
     def __init__(self, loader: ShardLoader) -> None:
         self._loader = loader
 
-    def __iter__(self) -> Iterator[_Wish]:
-        return self._loader._wishes()
+    def __iter__(self) -> Iterator[_Request]:
+        return self._loader._requests()
