@@ -48,7 +48,7 @@ target_compile_definitions(ddprun_test_processes PUBLIC
                            AGENT_TEST_LAUNCHER="$<TARGET_FILE:agent_test_launcher>")
 add_dependencies(ddprun_test_processes agent_test_worker agent_test_launcher)
 ddprun_test(NAME agent_process_test
-            SOURCES process/launcher/guardian_test.cc process/agent/output_test.cc process/agent/process_host_test.cc process/agent/spawn_test.cc
+            SOURCES process/launcher/guardian_test.cc process/agent/output_test.cc process/agent/parent_watch_test.cc process/agent/process_host_test.cc process/agent/spawn_test.cc
             LIBRARIES ddprun_test_processes
             LABELS process APART)
 

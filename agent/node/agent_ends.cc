@@ -46,6 +46,7 @@ void Agent::worker_exited(WorkerDeath death, TimePoint noticed) {
   if (death.local_rank == 0) imports_.ended(death.succeeded());
   ledger_.ended(death.local_rank, death.succeeded(), std::chrono::steady_clock::now());
   if (supervisor_.living() == 0) return;  // It is not waited for.
+  if (launcher_.is_gone()) return;        // The keeper has killed it: no failure of the worker.
   DDPRUN_ASSERT(places_.contains(death.local_rank) && !awaiting_output_.contains(death.local_rank));
   death.rank = rank_of(death.local_rank);
   death.host = options_.offer.host;

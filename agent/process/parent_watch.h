@@ -13,17 +13,24 @@ namespace ddprun::agent {
 
 class ParentWatch {
  public:
-  explicit ParentWatch(boost::asio::io_context& loop) : pidfd_(loop), look_(loop) {}
+  explicit ParentWatch(boost::asio::io_context& loop) : pidfd_(loop), timer_(loop) {}
 
-  // Calls `on_gone` from the loop, once, when `parent` has ended, which it may have already.
-  // `parent` is the process id that the guardian had before it forked us.
+  // Calls `on_gone`, once, when `parent` has ended, which it may have already: from the loop, or
+  // from within is_gone(). `parent` is the process id that the guardian had before it forked us.
   Result<void> start(int parent, std::function<void()> on_gone);
 
- private:
-  void look_again(int parent, std::function<void()> on_gone);
+  // Whether it has ended; if so, `on_gone` has been called when this returns. The keeper, which
+  // kills the workers of an agent whose guardian is gone, may be faster than our loop: then a
+  // worker's end is seen before the guardian's, though it was later.
+  bool is_gone();
 
+ private:
+  void look_again();
+
+  int parent_ = 0;  // 0: nothing is watched.
+  std::function<void()> on_gone_;
   boost::asio::posix::stream_descriptor pidfd_;
-  boost::asio::steady_timer look_;  // Without pidfds.
+  boost::asio::steady_timer timer_;  // Without pidfds.
 };
 
 }  // namespace ddprun::agent
