@@ -281,6 +281,12 @@ void place_store(const Options& options, const MachineFacts& facts, RendezvousPl
   const bool several = !plan.other_endpoints.empty() || !plan.derived_ports.empty();
   if (several || plan.token == Token::kNone) return;
   plan.store_at_endpoint = is_static_habit(options) || options.one_port;
+  if (options.one_port && plan.store_port && plan.mode != Mode::kStandalone) {
+    plan.warnings.push_back("--one-port puts the workers' store at port " +
+                            std::to_string(*plan.endpoint.port) + ", that of the endpoint: " +
+                            "--master-port " + std::to_string(*plan.store_port) + " is not used");
+    plan.store_port.reset();
+  }
   const std::string& host = plan.endpoint.host;
   const bool reaches_it = plan.mode == Mode::kJoin || names_this_machine(host, facts);
   const std::string& own = options.advertise_addr ? plan.local_host : plan.node_address;

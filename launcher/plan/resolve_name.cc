@@ -47,10 +47,30 @@ std::vector<std::string> resolve_name(const std::string& name, Milliseconds limi
   return addresses;
 }
 
+namespace {
+
+// "fe80::1%lo" is one; "10.0.0.1:29400" and "[::1]", which look like numbers, are not.
+bool is_address(const std::string& number) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(number.c_str(), nullptr, &hints, &found) != 0) return false;
+  ::freeaddrinfo(found);
+  return true;
+}
+
+}  // namespace
+
 Result<void> resolve_local_address(Options& options) {
   for (const auto& [flag, address] : {std::pair("--local-addr", &options.local_addr),
                                       std::pair("--advertise-addr", &options.advertise_addr)}) {
-    if (!*address || is_numeric(**address)) continue;
+    if (!*address) continue;
+    if (is_numeric(**address)) {
+      if (is_address(**address)) continue;
+      return Failure{Errc::kBadOption, std::string(flag) + " '" + **address +
+                                           "': give a host's name or its address alone, without a "
+                                           "port and without brackets"};
+    }
     const auto found = resolve_name(**address);
     if (found.empty()) {
       return Failure{Errc::kBadOption,

@@ -15,7 +15,8 @@ namespace ddprun::launcher {
 std::vector<std::string> resolve_name(const std::string& name,
                                       Milliseconds limit = std::chrono::seconds(5));
 
-// Makes --local-addr numeric, as nodes are given each other's addresses as numbers.
+// Makes --local-addr and --advertise-addr numeric, as nodes are given each other's addresses as
+// numbers.
 Result<void> resolve_local_address(Options& options);
 
 }  // namespace ddprun::launcher

@@ -40,6 +40,12 @@ class OfTheCommandLine(DdprunCase):
                 self.refused(f"{flag}={value}" if flag.startswith("--") else flag + value, "true",
                              says=re.escape(flag if flag != "-r" else "-r"))
 
+    def test_an_address_with_a_port_is_none(self):
+        for flag in ("--local-addr", "--advertise-addr"):
+            for address in ("10.0.0.1:29400", "[::1]", "[::1]:29400"):
+                self.refused("--nnodes", "2", flag, address, "true",
+                             says=re.escape(f"{flag} '{address}': give a host's name or its address alone, without a port and without brackets"))
+
     def test_an_unset_variable_of_hosts_does_not_run_it_here(self):
         for line in (["--hosts", ""], ["--hosts="]):
             self.refused(*line, "touch", self.path("ran"), says="--hosts is empty")

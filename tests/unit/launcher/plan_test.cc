@@ -218,7 +218,10 @@ TEST_CASE("RendezvousPlan: torchrun's static command lines work as they are", "[
   const RendezvousPlan of_endpoint = plan_of("--nnodes 2 --rdzv-endpoint router:5");
   CHECK((of_endpoint.store_address == "router" && !of_endpoint.store_at_endpoint));
   CHECK_FALSE(plan_of(both + "0 --rdzv-endpoint 10.0.0.1:5").store_at_endpoint);
-  CHECK(plan_of(both + "0 --rdzv-endpoint 10.0.0.1:5 --one-port").store_at_endpoint);
+  const RendezvousPlan one_port = plan_of(both + "0 --rdzv-endpoint 10.0.0.1:5 --one-port");
+  CHECK((one_port.store_at_endpoint && !one_port.store_port));
+  REQUIRE(one_port.warnings.size() == 1);
+  CHECK(one_port.warnings[0].ends_with("that of the endpoint: --master-port 1234 is not used"));
   CHECK(planned(both + "0 --rdzv-conf auth=none --one-port") ==
         "error: --one-port needs the run's token: leave out auth=none of --rdzv-conf");
   CHECK(plan_of(both + "0 --rdzv-conf auth=none").store_address.empty());
