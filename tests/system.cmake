@@ -68,6 +68,7 @@ ddprun_system_test(kubernetes deploy/kubernetes_test.py system)
 ddprun_system_test(kubernetes_schema deploy/kubernetes_schema_test.py system)
 ddprun_system_test(container deploy/container_test.py system)
 ddprun_system_test(pods deploy/pods_test.py system)
+ddprun_system_test(job_controller deploy/job_controller_test.py unit)
 ddprun_system_test(launch_interop interop/launch_interop.py "system;interop")
 ddprun_system_test(torchrun_interop interop/torchrun_interop.py "system;interop")
 

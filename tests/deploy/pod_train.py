@@ -9,6 +9,7 @@ import ddprun.elastic
 
 # The worker of the pod HUNGRY takes more memory than its pod has, once.
 HUNGRY = os.environ.get("HUNGRY") == os.environ["JOB_COMPLETION_INDEX"] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+FAILS = os.environ.get("FAILS") == os.environ["JOB_COMPLETION_INDEX"]  # Each time.
 EPOCHS = int(sys.argv[sys.argv.index("--epochs") + 1])
 state = array.array("q", [0])
 seen = 0  # Rounds.
@@ -25,6 +26,8 @@ def train(step):
     time.sleep(0.02)
     if HUNGRY and step.number == 20:
         bytearray(b"x") * (4 << 30)
+    if FAILS and step.number >= 20:
+        sys.exit(7)
 
 
 job = ddprun.elastic.Job()

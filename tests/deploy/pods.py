@@ -138,9 +138,9 @@ class Pods:
         job.container = f"{self.names}-{number}"
         return job
 
-    def signal(self, job, name):
+    def signal(self, job, name, may_be_gone=False):
         """What the kubelet sends to the pod's first process."""
-        subprocess.run(["runc", "kill", job.container, name], check=True, capture_output=True, timeout=60)
+        subprocess.run(["runc", "kill", job.container, name], check=not may_be_gone, capture_output=True, timeout=60)
 
     def execute(self, job, *argv):
         """As a probe of the kubelet."""
@@ -204,6 +204,9 @@ class Pods:
             found += [{"destination": "/sys", "source": "sysfs", "type": "sysfs", "options": ["ro"]},
                       {"destination": "/sys/fs/cgroup", "source": "cgroup", "type": "cgroup", "options": ["ro"]}]
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        if "/dev/shm" not in [mount["mountPath"] for mount in container["volumeMounts"]]:  # The engine's own.
+            found.append({"destination": "/dev/shm", "source": "shm", "type": "tmpfs",
+                          "options": ["nosuid", "nodev", "noexec", "mode=1777", "size=65536k"]})
         for mount in container["volumeMounts"]:
             found.append(self.volume(volumes[mount["name"]], mount, number, pod["securityContext"]["fsGroup"]))
         return found
