@@ -109,8 +109,8 @@ def uneven_steps(folder):
     return sum(max(each) - min(each) > 1 for each in by_step.values())
 
 
-def lost_seconds(folder):
-    """How much longer than the median each step took that was the first of its round."""
+def lost_seconds(folder, world=None):
+    """How much longer than the median each step took that was the first of its round, of rounds of `world` ranks if it is given."""
     first = {}
     for _, text in _texts(folder, ".stamps"):
         for line in text.split("\n")[:-1]:
@@ -119,4 +119,4 @@ def lost_seconds(folder):
                 first[stamp.step] = stamp
     pairs = list(itertools.pairwise(first[step] for step in sorted(first)))
     usual = statistics.median([b.ns - a.ns for a, b in pairs if a.round == b.round] or [0])
-    return [max(0, b.ns - a.ns - usual) / 1e9 for a, b in pairs if a.round != b.round]
+    return [max(0, b.ns - a.ns - usual) / 1e9 for a, b in pairs if a.round != b.round and world in (None, b.world)]

@@ -94,7 +94,10 @@ class Campaign(Submitted):
         quiet = self.start("--nproc-per-node", "1", WORKER, env={"LOGS": self.quiet_logs(), "STEPS": str(steps)})
         self.assertEqual(quiet.wait(), 0, quiet.text())
         self.assertEqual(list(Workers(self.path("quiet")).results()), [result])
-        self.report(f"one node of two, {steps} steps, {repeated} of them computed again, hashes equal", seconds)
+        lost = sorted(campaign_logs.lost_seconds(self.path("logs"), world=1))
+        self.report(f"one node of two, {steps} steps, {repeated} of them computed again, hashes equal, the other node lost "
+                    f"{statistics.median(lost):.3f} s beside its steps [{lost[0]:.3f}-{lost[-1]:.3f}], "
+                    f"more than 0.2 s in {sum(each > 0.2 for each in lost)}", seconds)
 
     def quiet_logs(self):
         os.mkdir(self.path("quiet"))

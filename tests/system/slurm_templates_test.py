@@ -36,6 +36,12 @@ while [ $step -lt ${STEPS:-100000} ]; do step=$((step + 1)); sleep 0.05; done
 """
 
 
+def processors(mask):
+    """The numbers of a list such as 0-3,8."""
+    ends = [part.split("-") for part in mask.split(",")]
+    return {number for first, *last in ends for number in range(int(first), int(last[0] if last else first) + 1)}
+
+
 class TemplateCase(SlurmCase):
     def submit(self, template, *argv, options=(), env=None):
         """The number of the job; the file that job_said() reads is its output."""
@@ -107,15 +113,22 @@ class Templates(TemplateCase):
         self.assertEqual(glob.glob(self.path(".ddprun-runs/*")), [], "the token of a run outlives the run")
 
     def test_workers_get_the_processors_that_were_asked_for(self):
+        """By what the kernel has as the mask of each worker. Two on one processor get a warning."""
         count = min(os.cpu_count(), 4)
         if count < 2:
             raise unittest.SkipTest("this machine has one processor")
         self.start_cluster(cpus=count, task="affinity", more=WHOLE_NODES)
-        for template, options in (("ddprun", []), ("spot", []), ("one-node", [f"--cpus-per-task={count}"])):
-            with self.subTest(template=template):
-                number = self.submit(template + ".sbatch", *shell('echo "processors: $(nproc)"'), options=options)
+        masks = shell('echo "rank $RANK: $(grep Cpus_allowed_list /proc/self/status)"')
+        for template, options, expected in (("ddprun", [], count), ("spot", [], count), ("one-node", [f"--cpus-per-task={count}"], count),
+                                            ("one-node", ["--cpus-per-task=1"], 1)):
+            with self.subTest(template=template, options=options):
+                number = self.submit(template + ".sbatch", "--nproc-per-node", "2", *masks, options=options)
                 self.complete(number)
-                self.assertEqual(set(re.findall(r"processors: (\d+)", self.said(number))), {str(count)}, self.said(number))
+                found = sorted(re.findall(r"rank (\d): Cpus_allowed_list:\s*(\S+)", self.said(number)))
+                self.report(f"{template} {' '.join(options)}: " + ", ".join(f"rank {rank} on {mask}" for rank, mask in found))
+                self.assertEqual([int(rank) for rank, _ in found], list(range(2 if template == "one-node" else 4)), self.said(number))
+                self.assertEqual({len(processors(mask)) for _, mask in found}, {expected}, self.said(number))
+                self.assertEqual("2 workers on 1 processor: Slurm gave this task 1" in self.said(number), expected == 1, self.said(number))
 
     def test_tasks_of_an_array_are_runs_of_their_own(self):
         """Four at once on two nodes."""
