@@ -1,5 +1,6 @@
 #include "agent/process/parent_watch.h"
 
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ void watch_and_report(int parent, const UniqueFd& go, const UniqueFd& report) {
   // The parent ends before the loop has run once, as the keeper would see it.
   char byte;
   [[maybe_unused]] const ssize_t n = ::read(go.get(), &byte, 1);
-  while (::getppid() == parent) ::usleep(1000);
+  while (::getppid() == parent) ::poll(nullptr, 0, 1);
   if (watch.is_gone()) put("known ");
   loop.run_for(200ms);
   if (watch.is_gone()) put("known ");
