@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-#include "common/system/threads.h"
+#include "common/system/signals.h"
 
 namespace ddprun::agent {
 namespace {

@@ -16,7 +16,7 @@
 #include "common/assert.h"
 #include "common/system/log.h"
 #include "common/system/own_process.h"
-#include "common/system/threads.h"
+#include "common/system/signals.h"
 #include "common/system/user_file.h"
 
 namespace ddprun::agent {

@@ -24,7 +24,6 @@
 #include "agent/node/command.h"
 #include "common/bundle.h"
 #include "common/exit_status.h"
-#include "common/replay_progress.h"
 #include "common/system/descriptors.h"
 #include "common/system/folder.h"
 #include "common/system/log.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/assert.h"
-#include "common/system/threads.h"
+#include "common/system/signals.h"
 #include "rendezvous/net/listener.h"
 
 namespace ddprun::rendezvous {
@@ -238,11 +238,9 @@ void Attempt::try_next() {
 void Attempt::watch_time() {
   const Milliseconds left = time_left();
   if (next_ == addresses_.size() || left <= kNextAfter) {
-    return wait_at_most(
-        left,
-        {make_error_code(boost::asio::error::timed_out),
-         "connecting to " + where() + ": no answer within " + std::to_string(left.count()) +
-             " ms"});
+    return wait_at_most(left, {make_error_code(boost::asio::error::timed_out),
+                               "connecting to " + where() + ": no answer within " +
+                                   std::to_string(left.count()) + " ms"});
   }
   timer_.expires_after(kNextAfter);
   timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "common/system/log.h"
-#include "common/system/threads.h"
+#include "common/system/signals.h"
 #include "common/text/display.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/relay/relay_dial.h"

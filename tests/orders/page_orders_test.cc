@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "agent/health/progress_files.h"
-#include "common/system/threads.h"
+#include "common/system/signals.h"
 #include "tests/orders/explorer.h"
 #include "worker_sdk/worker/loss_listener.h"
 

@@ -143,9 +143,9 @@ std::string complaint_about_threads(const std::string& line, const std::string& 
   const bool is_product = path.starts_with("agent/") || path.starts_with("common/") ||
                           path.starts_with("launcher/") || path.starts_with("rendezvous/") ||
                           path.starts_with("worker_sdk/");
-  if (!is_product || path == "common/system/threads.h") return "";
+  if (!is_product || path == "common/system/signals.h") return "";
   const bool made = std::regex_search(line, kMade);
-  return made ? "a thread gets signals of the program, use common/system/threads.h" : "";
+  return made ? "a thread gets signals of the program, use common/system/signals.h" : "";
 }
 
 constexpr const char* kPlanHeading = "## The plan";

@@ -131,7 +131,7 @@ TEST_CASE("Tidy: threads of the product hold signals", "[tidy]") {
     INFO(line);
     CHECK(about("common/x.cc", line + "\n").size() == 1);
     CHECK(about("tests/x.cc", line + "\n").empty());
-    CHECK(about("common/system/threads.h", line + "\n").empty());
+    CHECK(about("common/system/signals.h", line + "\n").empty());
   }
   CHECK(about("common/x.h", "std::thread thread_;\nstd::thread::id id;\n").empty());
 }

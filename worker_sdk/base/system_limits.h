@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/system/threads.h"
+#include "common/system/signals.h"
 #include "ddprun/error.h"
 
 namespace ddprun::worker_sdk {

@@ -18,9 +18,9 @@
 #include <string>
 #include <utility>
 
+#include "common/bundle.h"
 #include "common/checksum.h"
 #include "common/exit_status.h"
-#include "common/replay_progress.h"
 #include "common/system/descriptors.h"
 #include "common/system/folder.h"
 #include "common/system/own_process.h"

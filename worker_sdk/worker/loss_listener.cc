@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/assert.h"
-#include "common/system/threads.h"
+#include "common/system/signals.h"
 #include "worker_sdk/base/round_fence.h"
 #include "worker_sdk/base/system_limits.h"
 
