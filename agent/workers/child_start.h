@@ -1,6 +1,6 @@
 #pragma once
-// How a worker's process begins: what the child does until it is another program, and what the
-// agent does meanwhile.
+// How workers' processes begin, one and many: what the child does until it is another program, and
+// what the agent does meanwhile.
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -8,8 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/workers/end_slots.h"
 #include "agent/workers/process_host.h"
@@ -20,7 +22,7 @@ namespace ddprun::agent {
 // Starts a process at the price of vfork: the child borrows our memory until it has become the new
 // program, so that the cost does not grow with the agent's size and an exec error comes back as a
 // plain variable. Unlike after vfork we go on meanwhile, and may prepare the next. Called by
-// Spawner only. What a worker may expect at its start is in process_host.h.
+// Spawner, below, only. What a worker may expect at its start is in process_host.h.
 
 // What the kernel meant when it refused to execute a file that is there: its ENOENT is then of the
 // interpreter that the file names.
@@ -107,5 +109,33 @@ bool can_start_in(int cgroup_fd);
 
 // Our own environment, "NAME=value" each.
 std::vector<std::string> current_environment();
+
+// Starts many workers: while the last ones become their programs, the next is prepared. Owned by
+// PosixProcessHost.
+class Spawner {
+ public:
+  Spawner();
+
+  // Begins to start it, with `ends` as its streams. False: an earlier one could not be started, so
+  // this one is not.
+  bool add(WorkerSpec spec, WorkerEnds ends);
+
+  // Waits until all are started, and gives them in order; the first failure is the last.
+  std::vector<Result<SpawnedProcess>> finish();
+
+  // One alone, while no others are being started.
+  Result<SpawnedProcess> spawn(WorkerSpec spec);
+
+ private:
+  void finish_first();
+  void finish_all();
+
+  EndSlots slots_;
+  StartBatch round_;
+  std::size_t begun_ = 0;  // In this round.
+  std::deque<ChildStart> starts_;
+  std::vector<Result<SpawnedProcess>> started_;
+  bool failed_ = false;
+};
 
 }  // namespace ddprun::agent

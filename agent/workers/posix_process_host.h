@@ -13,9 +13,9 @@
 #include <set>
 
 #include "agent/process/roster.h"
+#include "agent/workers/child_start.h"
 #include "agent/workers/fork_server.h"
 #include "agent/workers/process_host.h"
-#include "agent/workers/spawner.h"
 #include "common/system/descriptors.h"
 
 namespace ddprun::agent {

@@ -1,4 +1,4 @@
-#include "agent/workers/spawner.h"
+#include "agent/workers/child_start.h"
 
 #include <fcntl.h>
 #include <sched.h>
