@@ -20,7 +20,7 @@
 #include "agent/output/console.h"
 #include "agent/output/log_files.h"
 #include "agent/output/worker_stream.h"
-#include "agent/workers/process_host.h"
+#include "agent/workers/child_start.h"
 
 namespace ddprun::agent {
 

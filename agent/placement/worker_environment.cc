@@ -111,7 +111,7 @@ Environment worker_environment(const RankFacts& facts, const WorkerContext& cont
   // Those of a worker which we are, under another ddprun.
   variables.erase("DDPRUN_PROGRESS");
   variables.erase("DDPRUN_STDIN");
-  variables.erase("DDPRUN_WORKER");  // See process_host.h.
+  variables.erase("DDPRUN_WORKER");  // See child_start.h.
   variables.erase(worker_link::kVariable);
   variables.erase(kRelayVariable);
   put_ranks(variables, facts, context);

@@ -18,7 +18,6 @@
 
 #include "agent/process/proc_file.h"
 #include "agent/process/roster.h"
-#include "agent/workers/process_host.h"
 #include "common/assert.h"
 #include "common/exit_status.h"
 #include "common/system/descriptors.h"

@@ -1,6 +1,6 @@
 #pragma once
-// How workers' processes begin, one and many: what the child does until it is another program, and
-// what the agent does meanwhile.
+// How workers' processes begin, one and many: with what, what the child does until it is another
+// program, and what the agent does meanwhile.
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -10,23 +10,51 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/workers/end_slots.h"
-#include "agent/workers/process_host.h"
+#include "common/error.h"
 #include "common/system/descriptors.h"
+#include "common/system/limits.h"
 
 namespace ddprun::agent {
 
-// Starts a process at the price of vfork: the child borrows our memory until it has become the new
-// program, so that the cost does not grow with the agent's size and an exec error comes back as a
-// plain variable. Unlike after vfork we go on meanwhile, and may prepare the next. Called by
-// Spawner, below, only. What a worker may expect at its start is in process_host.h.
+struct RosterPlace;
+
+// Everything needed to start one worker.
+struct WorkerSpec {
+  int local_rank = 0;
+  std::vector<std::string> argv;  // argv[0] is a path, already resolved; never searched in PATH.
+  std::vector<std::string>
+      environment;     // "NAME=value", complete: the child gets this and nothing else.
+  int stdout_fd = -1;  // Borrowed; become 1 and 2 of the child, -1 leaves it ours.
+  int stderr_fd = -1;
+  bool keeps_stdin = false;  // Its standard input is ours; else it is /dev/null.
+  int link_fd = -1;          // Borrowed; becomes kLinkDescriptor of the child, -1: it gets none.
+  std::vector<int> processors = {};  // It may run on; empty: on all that we may.
+  int cgroup_fd = -1;  // Borrowed: the folder of the cgroup to be born in; -1: our own.
+  std::optional<Limits> limits = {};    // Soft ones that it gets; absent: ours.
+  RosterPlace* roster_place = nullptr;  // Where it notes that it lives; null: not noted.
+};
+
+// A worker's ends of its streams and of its link: WorkerSpec::stdout_fd, stderr_fd and link_fd. To
+// be closed once it has been spawned.
+struct WorkerEnds {
+  UniqueFd stdout_end;
+  UniqueFd stderr_end;
+  UniqueFd link_end = {};
+};
+
+// The number that the link has in a worker.
+constexpr int kLinkDescriptor = 3;
+
+// In the environment of each worker, with a value of its own: what it starts is known by it.
+constexpr const char* kWorkerVariable = "DDPRUN_WORKER";
 
 // What the kernel meant when it refused to execute a file that is there: its ENOENT is then of the
 // interpreter that the file names.
-
 // " (the interpreter /opt/python that its first line names is not there)"; empty: errno explains it
 // all. Reads the first bytes of the file.
 std::string exec_hint(const std::string& path, int error);
@@ -80,8 +108,11 @@ struct StartBatch {
   std::uint64_t ignored_signals = 0;  // See ignored_signals().
 };
 
-// A process that is being started. The thread that makes one must not end before the process, which
-// would be killed with it.
+// A process that is being started, at the price of vfork: the child borrows our memory until it has
+// become the new program, so that the cost does not grow with the agent's size and an exec error
+// comes back as a plain variable. Unlike after vfork we go on meanwhile, and may prepare the next.
+// What a worker may expect at its start is in posix_process_host.h. Used by Spawner. The thread
+// that makes one must not end before the process, which would be killed with it.
 class ChildStart {
  public:
   // `place`: of the slots, which no other child that is being born has.

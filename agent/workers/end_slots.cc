@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "agent/workers/process_host.h"
+#include "agent/workers/child_start.h"
 
 namespace ddprun::agent {
 namespace {

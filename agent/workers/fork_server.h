@@ -26,7 +26,6 @@
 
 #include "agent/workers/child_start.h"
 #include "agent/workers/fork_messages.h"
-#include "agent/workers/process_host.h"
 #include "common/system/descriptors.h"
 #include "common/time.h"
 

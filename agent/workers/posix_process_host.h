@@ -7,28 +7,48 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "agent/process/roster.h"
 #include "agent/workers/child_start.h"
 #include "agent/workers/fork_server.h"
-#include "agent/workers/process_host.h"
+#include "common/error.h"
 #include "common/system/descriptors.h"
+#include "common/time.h"
+#include "common/worker_death.h"
 
 namespace ddprun::agent {
 
-class PosixProcessHost final : public ProcessHost {
+class PosixProcessHost {
  public:
   explicit PosixProcessHost(boost::asio::io_context& loop);
-  ~PosixProcessHost() override;  // kill_everything().
+  ~PosixProcessHost();  // kill_everything().
 
-  Result<int> spawn(const WorkerSpec& spec) override;
-  void signal_workers(int signal) override;
-  int living() const override { return static_cast<int>(workers_.size()); }
-  void kill_strays() override;
+  // Called from the loop, once per worker, in the order in which they are reaped: local rank, pid,
+  // exit code and signal of the record are set. With it, when the end was noticed: before it was
+  // reaped, which others may have seen.
+  std::function<void(const WorkerDeath&, TimePoint noticed)> on_exit;
+
+  // Starts one worker in a session of its own with PDEATHSIG=SIGKILL, default signal mask and
+  // dispositions, all other descriptors closed. Returns its process id. A Failure names the stage
+  // and errno ("starting local rank 3: execve ./train: Permission denied").
+  Result<int> spawn(const WorkerSpec& spec);
+
+  // Sends `signal` to the process group of every living worker. If a worker handles a signal, the
+  // processes that compute for it do not get it: signal_receivers().
+  void signal_workers(int signal);
+
+  int living() const { return static_cast<int>(workers_.size()); }
+
+  // SIGKILLs what workers left behind (processes re-parented to us, the sub-reaper), until none is
+  // left; bounded time. Living workers and what hangs below them are spared.
+  void kill_strays();
 
   // As spawn(), for many: each is started while the caller prepares the next, with `ends` as its
   // streams. False: an earlier one could not be started, so neither will this one be.
