@@ -1,16 +1,11 @@
 #include "agent/placement/gpu_memory.h"
 
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
-#include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -22,6 +17,8 @@
 
 namespace ddprun::agent {
 namespace {
+
+constexpr Milliseconds kExitLimit{100};  // Between the answer and the end of its process.
 
 std::vector<GpuUser> users_of(const Nvml& nvml, Nvml::Device device) {
   constexpr unsigned kUsersMax = 64;
@@ -73,14 +70,6 @@ std::string gpu_text(std::size_t index, const GpuMemory& gpu, const GpuQuestion&
   }
   if (others.size() > kListed) text += " and " + std::to_string(others.size() - kListed) + " more";
   return text;
-}
-
-void write_all(int fd, const std::string& text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
-    if (n <= 0) return;
-    at += static_cast<std::size_t>(n);
-  }
 }
 
 }  // namespace
@@ -139,57 +128,45 @@ std::string holders_text(const std::vector<GpuMemory>& gpus, const GpuQuestion& 
 GpuInquiry::GpuInquiry(boost::asio::io_context& loop, const GpuQuestion& question, Duration limit,
                        Done done)
     : answer_(loop), limit_(loop), done_(std::move(done)) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) == 0) {
-    child_ = ::fork();
-    if (child_ == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      write_all(ends[1], holders_text(memory_of_gpus(), question));
-      ::_exit(0);
-    }
-    ::close(ends[1]);
-    answer_.assign(ends[0]);
+  if (auto child = fork_answer([&] { return holders_text(memory_of_gpus(), question); })) {
+    child_ = std::move(*child);
+    answer_.assign(child_.output.release());
   }
-  limit_.expires_after(child_ > 0 ? limit : Duration::zero());
+  limit_.expires_after(child_.runs() ? limit : Duration::zero());
   limit_.async_wait([this](const boost::system::error_code& ec) {
     if (!ec) finish();
   });
-  if (child_ > 0) read_more();
+  if (child_.runs()) read_more();
 }
 
-GpuInquiry::~GpuInquiry() { end_child(); }
+GpuInquiry::~GpuInquiry() { end_child(Milliseconds(0)); }
 
 void GpuInquiry::read_more() {
   answer_.async_read_some(boost::asio::buffer(part_),
                           [this](const boost::system::error_code& ec, std::size_t bytes) {
                             if (ec == boost::asio::error::operation_aborted) return;
-                            if (ec) return end_of_answer();
+                            if (ec) {
+                              end_child(kExitLimit);
+                              return finish();
+                            }
                             text_.append(part_.data(), bytes);
                             read_more();
                           });
 }
 
 // One that hangs in the driver may not even die: it is left to the guardian then.
-void GpuInquiry::end_child() {
-  if (child_ <= 0) return;
-  ::kill(child_, SIGKILL);
-  ::waitpid(child_, nullptr, WNOHANG);
-  child_ = -1;
-}
-
-// The child has closed the pipe, which it does by its end.
-void GpuInquiry::end_of_answer() {
-  while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
-  }
-  child_ = -1;
-  finish();
+void GpuInquiry::end_child(Milliseconds limit) {
+  if (!child_.runs()) return;
+  kill(child_);
+  (void)reap_within(child_, limit);
+  child_ = {};
 }
 
 void GpuInquiry::finish() {
   boost::system::error_code ignored;
   answer_.cancel(ignored);
   limit_.cancel();
-  end_child();
+  end_child(Milliseconds(0));
   // The owner may destroy this object when it has its answer.
   const Done done = std::exchange(done_, nullptr);
   if (done) done(std::move(text_));

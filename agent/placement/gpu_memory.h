@@ -3,8 +3,6 @@
 // to which CUDA refused memory. NVML may hang if a GPU is broken. So a child process calls it,
 // which is killed when its time is over. Used by Agent.
 
-#include <sys/types.h>
-
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -17,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/system/child_process.h"
 #include "common/time.h"
 
 namespace ddprun::agent {
@@ -66,14 +65,13 @@ class GpuInquiry {
 
  private:
   void read_more();
-  void end_of_answer();
-  void end_child();
+  void end_child(Milliseconds limit);
   void finish();
 
   boost::asio::posix::stream_descriptor answer_;
   boost::asio::steady_timer limit_;
   Done done_;
-  pid_t child_ = -1;
+  ChildProcess child_;
   std::array<char, 1024> part_{};
   std::string text_;
 };

@@ -1,6 +1,7 @@
 // An NVML of two GPUs of which GPU 1 is ill, for tests that have none: see DDPRUN_NVML_LIB. What
 // FAKE_SICK_NVML names is wrong with it: ecc, remap, hot, brake, narrow, nvlink, prohibited, used;
-// or "hang": nothing is ever answered.
+// or "hang": nothing is ever answered; or "leave": all files are closed, and the process stays, as
+// one that hangs in the driver while it exits.
 
 #include <poll.h>
 #include <unistd.h>
@@ -27,7 +28,8 @@ bool has(const void* device, const char* illness) {
 extern "C" {
 
 int nvmlInit_v2() {
-  while (is("hang")) ::poll(nullptr, 0, -1);
+  if (is("leave")) ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  while (is("hang") || is("leave")) ::poll(nullptr, 0, -1);
   return 0;
 }
 int nvmlShutdown() { return 0; }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "common/system/child_process.h"
+#include "common/system/descriptors.h"
 #include "common/system/folder.h"
 #include "common/worker_link.h"
 #include "ddprun/error.h"
@@ -52,12 +53,7 @@ void take_seat(const ChildSeat& seat, std::uint16_t port) {
 
 void write_report(int fd, std::string text) {
   text.resize(std::min(text.size(), kWordsMax));
-  for (std::size_t at = 0; at < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    at += static_cast<std::size_t>(n);
-  }
+  (void)ddprun::write_all(fd, text);
 }
 
 bool is_victims(const Error& error) {

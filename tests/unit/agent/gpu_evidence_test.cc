@@ -132,6 +132,7 @@ TEST_CASE("GPU memory: a child asks NVML, and one that hangs costs the limit onl
   CHECK(answer(FAKE_SICK_NVML_LIB, "", 30s) == "no other process holds memory of GPU 1");
   CHECK(answer("/nonexistent", "", 30s) == "");
   CHECK(answer(FAKE_SICK_NVML_LIB, "hang", 50ms) == "");
+  CHECK(answer(FAKE_SICK_NVML_LIB, "leave", 30s) == "");
 }
 
 }  // namespace
