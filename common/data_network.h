@@ -14,7 +14,7 @@ struct NodeNetwork {
   std::string interface;  // "ib0"
   std::string address;    // This node's, numeric.
   std::string subnet;     // "10.1.0.0/24"
-  std::int64_t mbit = 0;  // Of the link, as its driver says; 0: not known.
+  std::int64_t mbit = 0;  // Of the link, as its driver reports; 0: not known.
   bool is_virtual =
       false;              // A bridge, a tunnel: the speed is invented, and it may end in this host.
   bool is_named = false;  // By the user, in DDPRUN_SOCKET_IFNAME.

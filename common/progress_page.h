@@ -2,7 +2,7 @@
 // The page of memory through which a worker reports to its agent where it is, without a system call
 // on either side: written by worker_sdk/worker/progress, read by agent/health/progress_files. It is
 // the file named by DDPRUN_PROGRESS; a worker that only touches that file reports progress, too,
-// without saying where.
+// without reporting where.
 // In the other direction, the agent writes once which rank was lost, because some transports cannot
 // detect it.
 // What the sync timers of the worker count is there, too, for the daemon's metrics.

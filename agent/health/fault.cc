@@ -38,7 +38,7 @@ bool is_python_exception(std::string_view line) {
   return name.ends_with("Error") || name.ends_with("Exception") || name.ends_with("Interrupt");
 }
 
-// The most telling part of `words`: from the last line that names an exception, else the last line.
+// The most useful part of `words`: from the last line that names an exception, else the last line.
 // An uncaught exception ends Python with 1: after another code an exception further up was caught.
 std::string_view message_in(std::string_view words, bool python) {
   std::string_view last;

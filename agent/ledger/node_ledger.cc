@@ -74,28 +74,28 @@ TimePart NodeLedger::waits_as() const {
 }
 
 void NodeLedger::spawned(int local_rank, int rank, int round, TimePoint now,
-                         const WorkerBirth& birth) {
+                         const WorkerStart& start) {
   Place& here = place(local_rank);
   here.ledger.end(/*keeps=*/false, waits_as(), now);
   here.ledger.start(/*first_round=*/round == 0, now);
-  begin_counting(here, now, birth);
+  begin_counting(here, now, start);
   here.rank = rank;
   computed_ = true;
   spare_ = false;
 }
 
-void NodeLedger::begin_counting(Place& place, TimePoint now, const WorkerBirth& birth) {
+void NodeLedger::begin_counting(Place& place, TimePoint now, const WorkerStart& start) {
   place.past.add(place.counted);
   place.counted = {};
   place.counted_at = now;
-  const auto took = std::chrono::duration_cast<Time>(birth.took);
-  place.starts.push_back({.preloaded = birth.preloaded,
+  const auto took = std::chrono::duration_cast<Time>(start.took);
+  place.starts.push_back({.preloaded = start.preloaded,
                           .spawn_us = std::clamp(took, Time{0}, Time(kTimeMax)).count()});
   if (place.starts.size() > kStartsMax) place.starts.erase(place.starts.begin());
 }
 
-void NodeLedger::replaced(int local_rank, TimePoint now, const WorkerBirth& birth) {
-  begin_counting(place(local_rank), now, birth);
+void NodeLedger::replaced(int local_rank, TimePoint now, const WorkerStart& start) {
+  begin_counting(place(local_rank), now, start);
 }
 
 void NodeLedger::seated(int local_rank, int rank, TimePoint now) {

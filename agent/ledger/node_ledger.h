@@ -22,7 +22,7 @@ namespace ddprun::agent {
 WorkCounts work_counts(const SyncCounts& counts);
 
 // How a process was started: as a fork of one that has imported, and how long after the order.
-struct WorkerBirth {
+struct WorkerStart {
   bool preloaded = false;
   Duration took{0};
 };
@@ -33,9 +33,9 @@ class NodeLedger {
   NodeLedger(int places, TimePoint began);
 
   // A process begins in the place, as `rank`.
-  void spawned(int local_rank, int rank, int round, TimePoint now, const WorkerBirth& birth = {});
+  void spawned(int local_rank, int rank, int round, TimePoint now, const WorkerStart& start = {});
   // A process begins that has no seat yet.
-  void replaced(int local_rank, TimePoint now, const WorkerBirth& birth = {});
+  void replaced(int local_rank, TimePoint now, const WorkerStart& start = {});
   // A process that lives begins another round.
   void seated(int local_rank, int rank, TimePoint now);
   // `repeated`: so many steps run again. `step`: from which the worker continues.
@@ -84,7 +84,7 @@ class NodeLedger {
   };
 
   Place& place(int local_rank);
-  static void begin_counting(Place& place, TimePoint now, const WorkerBirth& birth);
+  static void begin_counting(Place& place, TimePoint now, const WorkerStart& start);
   TimePart waits_as() const;
 
   TimePoint began_;

@@ -192,29 +192,29 @@ std::string time_text(std::int64_t time) {
 
 }  // namespace
 
-Speaker make_speaker(const SpeakerFacts& facts, std::string prefix) {
-  Speaker speaker{.rank = facts.rank,
-                  .is_stderr = facts.is_stderr,
-                  .prefix = std::move(prefix),
-                  .json_head = {},
-                  .json_tail = {}};
-  speaker.json_head = "\"host\":" + quoted_text(facts.hostname) +
-                      ",\"role\":" + quoted_text(facts.role) +
-                      ",\"restart_count\":" + std::to_string(facts.restart_count) + ",";
-  speaker.json_tail =
+LineOrigin make_line_origin(const LineOriginFacts& facts, std::string prefix) {
+  LineOrigin origin{.rank = facts.rank,
+                    .is_stderr = facts.is_stderr,
+                    .prefix = std::move(prefix),
+                    .json_head = {},
+                    .json_tail = {}};
+  origin.json_head = "\"host\":" + quoted_text(facts.hostname) +
+                     ",\"role\":" + quoted_text(facts.role) +
+                     ",\"restart_count\":" + std::to_string(facts.restart_count) + ",";
+  origin.json_tail =
       std::string("\"stream\":\"") + (facts.is_stderr ? "stderr" : "stdout") + "\",\"line\":\"";
-  return speaker;
+  return origin;
 }
 
-std::string json_before(const Speaker& speaker, std::int64_t time) {
-  return time_text(time) + speaker.json_head + "\"rank\":" + std::to_string(speaker.rank) + "," +
-         speaker.json_tail;
+std::string json_before(const LineOrigin& origin, std::int64_t time) {
+  return time_text(time) + origin.json_head + "\"rank\":" + std::to_string(origin.rank) + "," +
+         origin.json_tail;
 }
 
-std::string json_before_folded(const Speaker& speaker, const std::set<int>& ranks,
+std::string json_before_folded(const LineOrigin& origin, const std::set<int>& ranks,
                                std::int64_t time) {
-  return time_text(time) + speaker.json_head + "\"ranks\":" + json(ranks).dump() + "," +
-         speaker.json_tail;
+  return time_text(time) + origin.json_head + "\"ranks\":" + json(ranks).dump() + "," +
+         origin.json_tail;
 }
 
 std::string_view json_after(bool whole) { return whole ? "\"}" : "\",\"goes_on\":true}"; }

@@ -129,7 +129,7 @@ enum class LineFormat {
 };
 
 // The source of a line, ready to be put around it.
-struct Speaker {
+struct LineOrigin {
   int rank = 0;
   bool is_stderr = false;
   std::string prefix;     // kText
@@ -137,7 +137,7 @@ struct Speaker {
   std::string json_tail;  // kJson: those after the ranks, up to the line's own text.
 };
 
-struct SpeakerFacts {
+struct LineOriginFacts {
   std::string hostname;
   std::string role;
   int rank = 0;
@@ -145,11 +145,11 @@ struct SpeakerFacts {
   int restart_count = 0;
   bool is_stderr = false;
 };
-Speaker make_speaker(const SpeakerFacts& facts, std::string prefix);
+LineOrigin make_line_origin(const LineOriginFacts& facts, std::string prefix);
 
 // What comes before and after the text of a line. `time`: microseconds since 1970.
-std::string json_before(const Speaker& speaker, std::int64_t time);
-std::string json_before_folded(const Speaker& speaker, const std::set<int>& ranks,
+std::string json_before(const LineOrigin& origin, std::int64_t time);
+std::string json_before_folded(const LineOrigin& origin, const std::set<int>& ranks,
                                std::int64_t time);
 std::string_view json_after(bool whole);
 

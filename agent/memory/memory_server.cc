@@ -47,7 +47,7 @@ constexpr auto kSettle = 20ms;         // From a change to the snapshot that has
 constexpr auto kSilenceMax = 30s;      // Of a peer that owes an answer.
 constexpr auto kFillSilenceMax = 10s;  // The workers of a whole node wait for it.
 constexpr auto kComplainAfter = 5s;
-constexpr Milliseconds kRelayLimit{12'000};  // The daemon gives up before, and says why.
+constexpr Milliseconds kRelayLimit{12'000};  // The daemon gives up before, with a reason.
 constexpr auto kProgressEvery = 1s;
 constexpr Milliseconds kRetryFirst{50};  // Doubled each time, up to:
 constexpr Milliseconds kRetryMax{1000};
@@ -644,7 +644,7 @@ class MemoryServer {
   std::unique_ptr<rendezvous::Listener> listener_;
   stream_descriptor agent_;
   stream_descriptor changes_;
-  std::vector<std::shared_ptr<Peer>> peers_;    // All whose links are open.
+  std::vector<std::shared_ptr<Peer>> peers_;    // All with open links.
   std::map<std::string, TimePoint> committed_;  // The copies here, by name.
 
   std::string node_;

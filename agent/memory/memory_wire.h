@@ -5,7 +5,7 @@
 //
 //   opener → other   Open       whose folder it is, and which of the two is the source
 //   source → sink    Index …    all files of a snapshot, in frames of at most kEntriesMax; the last
-//                               says so
+//                               is marked
 //   sink → source    Lacks …     which of them it lacks, and from where on
 //   source → sink    Piece …    in that order; or Skip: the file changed meanwhile
 //   sink → source    Ack        per piece, so that the source need not queue more than it may
@@ -36,7 +36,7 @@ constexpr std::size_t kNamesMax = 16;
 
 struct Open {
   std::string run_id;
-  std::string node;  // Whose folder it is; of a fetch, who asks.
+  std::string node;  // The owner of the folder; of a fetch, the requester.
   // Of a fetch: the opener is the sink, and wants the copy that is filed under the first of these
   // names that the other knows. Empty: the opener is the source.
   std::vector<std::string> fetch;
@@ -103,7 +103,7 @@ struct Denial {
 using Message = std::variant<Open, Index, Lacks, Piece, Skip, Ack, Committed, Denial>;
 
 std::string encode(const Message& message);
-// As many of an Index, or of Lacks, as `items` need; the last one says so.
+// As many of an Index, or of Lacks, as `items` need; the last one is marked.
 template <class Part, class Item>
 std::vector<std::string> encode_all(const std::vector<Item>& items) {
   std::vector<std::string> all;

@@ -185,7 +185,7 @@ class Agent {
   void begin_places();
   void add_place(int local_rank);
   void note_reserve();
-  WorkerBirth birth_of(int pid, TimePoint ordered) const;
+  WorkerStart start_of(int pid, TimePoint ordered) const;
   void spawn_all();
   Result<WorkerEnds> open_worker(int local_rank);
   void forget_worker(int local_rank);
@@ -272,7 +272,7 @@ class Agent {
   std::uint16_t store_forward_ = 0;  // Where they reach the round's store; 0: where it is.
   ReachProbe reach_;
   std::string data_why_;        // As reported.
-  std::string gloo_interface_;  // For a host whose own name leads to loopback; else empty.
+  std::string gloo_interface_;  // If the name of this host leads to loopback; else empty.
   bool reported_own_name_ = false;
   WaitingLine waiting_;
   bool shows_stopping_ = false;  // It shows which workers are waited for.

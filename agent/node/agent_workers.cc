@@ -77,7 +77,7 @@ void Agent::note_reserve() {
   }
 }
 
-WorkerBirth Agent::birth_of(int pid, TimePoint ordered) const {
+WorkerStart Agent::start_of(int pid, TimePoint ordered) const {
   return {.preloaded = processes_.is_fork(pid), .took = std::chrono::steady_clock::now() - ordered};
 }
 
@@ -103,7 +103,7 @@ void Agent::spawn_all() {
     const int pid = *pids[static_cast<std::size_t>(living)];
     progress_.started(living, rank_of(living), pid);
     ledger_.spawned(living, rank_of(living), seat_->round, std::chrono::steady_clock::now(),
-                    birth_of(pid, ordered));
+                    start_of(pid, ordered));
   }
   for (int local_rank = living; local_rank < prepared; ++local_rank) forget_worker(local_rank);
   if (living < prepared) why = pids[static_cast<std::size_t>(living)].error();
@@ -481,7 +481,7 @@ void Agent::act(const SpawnWorker& spawn) {
     processes_.spawn_soon(worker_spec(spawn.local_rank, has_link), std::move(*ends));
     pid = processes_.finish_spawns().front();
   }
-  if (pid) ledger_.replaced(spawn.local_rank, Clock::now(), birth_of(*pid, ordered));
+  if (pid) ledger_.replaced(spawn.local_rank, Clock::now(), start_of(*pid, ordered));
   note_reserve();
   if (pid) return progress_.started(spawn.local_rank, /*rank=*/-1, *pid);
   forget_worker(spawn.local_rank);

@@ -33,7 +33,7 @@ KeepOrder KeptServer::order_for(const WorkerSpec& spec, const std::string& modul
   return order;
 }
 
-// The lock says that it is in use.
+// The lock shows that it is in use.
 void KeptServer::find() {
   int others = 0;
   for (KeptImage& image : kept_images()) {

@@ -121,15 +121,15 @@ ConsoleLines::ConsoleLines(boost::asio::io_context& loop, Console& console,
   if (options_.fold) fold_.emplace(*options_.fold);
 }
 
-int ConsoleLines::enter(Speaker speaker) {
-  if (fold_) fold_->enter(speaker.rank);
+int ConsoleLines::enter(LineOrigin origin) {
+  if (fold_) fold_->enter(origin.rank);
   if (free_.empty()) {
-    sources_.push_back(std::move(speaker));
+    sources_.push_back(std::move(origin));
     return static_cast<int>(sources_.size()) - 1;
   }
   const int source = free_.back();
   free_.pop_back();
-  sources_[static_cast<std::size_t>(source)] = std::move(speaker);
+  sources_[static_cast<std::size_t>(source)] = std::move(origin);
   return source;
 }
 
@@ -145,37 +145,37 @@ void ConsoleLines::leave(int source) {
 }
 
 void ConsoleLines::line(int source, std::string_view text, bool whole) {
-  const Speaker& speaker = sources_[static_cast<std::size_t>(source)];
+  const LineOrigin& origin = sources_[static_cast<std::size_t>(source)];
   if (time_ == 0 && options_.format == LineFormat::kJson) time_ = wall_time();
-  if (!fold_) return show({}, speaker, text, whole);
+  if (!fold_) return show({}, origin, text, whole);
   // Standard output and error may share this console; their lines are not the same.
-  fold_->add(speaker.rank,
+  fold_->add(origin.rank,
              {.ranks = {},
               .source = source,
-              .kind = speaker.is_stderr ? 1 : 0,
+              .kind = origin.is_stderr ? 1 : 0,
               .text = std::string(text),
               .whole = whole},
              Clock::now());
 }
 
 void ConsoleLines::progress(int source, std::string_view text) {
-  const Speaker& speaker = sources_[static_cast<std::size_t>(source)];
-  if (options_.format == LineFormat::kText) console_.progress(speaker.prefix, text);
+  const LineOrigin& origin = sources_[static_cast<std::size_t>(source)];
+  if (options_.format == LineFormat::kText) console_.progress(origin.prefix, text);
 }
 
-void ConsoleLines::show(const std::set<int>& ranks, const Speaker& speaker, std::string_view text,
+void ConsoleLines::show(const std::set<int>& ranks, const LineOrigin& origin, std::string_view text,
                         bool whole) {
-  if (options_.format == LineFormat::kJson) return show_json(ranks, speaker, text, whole);
+  if (options_.format == LineFormat::kJson) return show_json(ranks, origin, text, whole);
   const std::string_view mark = whole ? std::string_view() : kCutMark;
-  if (ranks.size() < 2) return console_.line(speaker.prefix, text, mark);
+  if (ranks.size() < 2) return console_.line(origin.prefix, text, mark);
   const std::string prefix = "[" + rank_ranges(ranks) + "] x" + std::to_string(ranks.size()) + ": ";
   console_.line(prefix, text, mark);
 }
 
-void ConsoleLines::show_json(const std::set<int>& ranks, const Speaker& speaker,
+void ConsoleLines::show_json(const std::set<int>& ranks, const LineOrigin& origin,
                              std::string_view text, bool whole) {
   const std::string before =
-      ranks.size() < 2 ? json_before(speaker, time_) : json_before_folded(speaker, ranks, time_);
+      ranks.size() < 2 ? json_before(origin, time_) : json_before_folded(origin, ranks, time_);
   console_.line(before, json_text(text, scratch_), json_after(whole));
 }
 

@@ -139,7 +139,7 @@ class ConsoleLines {
   ConsoleLines(boost::asio::io_context& loop, Console& console, ConsoleLinesOptions options);
 
   // A stream begins and ends. The number stands for it below.
-  int enter(Speaker speaker);
+  int enter(LineOrigin origin);
   void leave(int source);
 
   // `whole`: false for a piece of an over-long line that goes on.
@@ -155,8 +155,9 @@ class ConsoleLines {
   }
 
  private:
-  void show(const std::set<int>& ranks, const Speaker& speaker, std::string_view text, bool whole);
-  void show_json(const std::set<int>& ranks, const Speaker& speaker, std::string_view text,
+  void show(const std::set<int>& ranks, const LineOrigin& origin, std::string_view text,
+            bool whole);
+  void show_json(const std::set<int>& ranks, const LineOrigin& origin, std::string_view text,
                  bool whole);
   void show_folded(bool all);
   void arm();
@@ -165,7 +166,7 @@ class ConsoleLines {
   ConsoleLinesOptions options_;
   std::optional<LineFold> fold_;
   boost::asio::steady_timer timer_;
-  std::vector<Speaker> sources_;
+  std::vector<LineOrigin> sources_;
   std::vector<int> free_;  // Ids of removed streams, for reuse.
   std::vector<int> left_;  // Free as soon as none of their lines waits.
   std::int64_t time_ = 0;  // Of this batch.

@@ -227,14 +227,14 @@ std::string Output::prefix_of(const OutputWorker& worker) const {
                                                        .hostname = options_.hostname});
 }
 
-Speaker Output::speaker_of(const OutputWorker& worker, bool is_stderr, std::string prefix) const {
-  return make_speaker({.hostname = options_.hostname,
-                       .role = options_.role,
-                       .rank = worker.rank,
-                       .local_rank = worker.local_rank,
-                       .restart_count = worker.restart_count,
-                       .is_stderr = is_stderr},
-                      std::move(prefix));
+LineOrigin Output::origin_of(const OutputWorker& worker, bool is_stderr, std::string prefix) const {
+  return make_line_origin({.hostname = options_.hostname,
+                           .role = options_.role,
+                           .rank = worker.rank,
+                           .local_rank = worker.local_rank,
+                           .restart_count = worker.restart_count,
+                           .is_stderr = is_stderr},
+                          std::move(prefix));
 }
 
 // Its files keep their names, which are of the process.
@@ -247,7 +247,7 @@ void Output::seated(int local_rank, int rank) {
   const std::string prefix = prefix_of(worker.facts);
   for (const bool is_stderr : {false, true}) {
     const auto& stream = is_stderr ? worker.stderr_stream : worker.stdout_stream;
-    if (stream) stream->set_speaker(speaker_of(worker.facts, is_stderr, prefix));
+    if (stream) stream->set_origin(origin_of(worker.facts, is_stderr, prefix));
   }
 }
 
@@ -277,7 +277,7 @@ Result<UniqueFd> Output::open_stream(const OutputWorker& worker, Route route,
   if (route.console) {
     targets.shown = &shown_;
     targets.console = &lines_of(route.is_stderr);
-    targets.source = targets.console->enter(speaker_of(worker, route.is_stderr, targets.prefix));
+    targets.source = targets.console->enter(origin_of(worker, route.is_stderr, targets.prefix));
   }
   stream = std::make_unique<WorkerStream>(loop_, UniqueFd(ends[0]), std::move(targets), scratch_);
   return UniqueFd(ends[1]);

@@ -116,7 +116,7 @@ class Output {
   };
 
   std::string prefix_of(const OutputWorker& worker) const;
-  Speaker speaker_of(const OutputWorker& worker, bool is_stderr, std::string prefix) const;
+  LineOrigin origin_of(const OutputWorker& worker, bool is_stderr, std::string prefix) const;
   Route route(const OutputWorker& worker, bool is_stderr) const;
   Result<UniqueFd> open_stream(const OutputWorker& worker, Route route, std::string_view folder,
                                std::unique_ptr<WorkerStream>& stream);

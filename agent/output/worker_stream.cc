@@ -31,12 +31,12 @@ void WorkerStream::start(std::function<void()> on_closed) {
   wait();
 }
 
-void WorkerStream::set_speaker(Speaker speaker) {
+void WorkerStream::set_origin(LineOrigin origin) {
   if (closed()) return;
-  targets_.prefix = speaker.prefix;
+  targets_.prefix = origin.prefix;
   if (!targets_.console) return;
   targets_.console->leave(targets_.source);
-  targets_.source = targets_.console->enter(std::move(speaker));
+  targets_.source = targets_.console->enter(std::move(origin));
 }
 
 void WorkerStream::wait() {

@@ -40,8 +40,8 @@ class WorkerStream : private LineSink {
   // Reads until the end of the stream; then, once, `on_closed`.
   void start(std::function<void()> on_closed);
 
-  // New lines get this speaker's prefix; lines that still wait keep the old one.
-  void set_speaker(Speaker speaker);
+  // New lines get this origin's prefix; lines that still wait keep the old one.
+  void set_origin(LineOrigin origin);
 
   // The console has room again.
   void resume();

@@ -1,5 +1,5 @@
 #pragma once
-// --chaos: workers that are killed at random, for people who want to see what their run makes of
+// --chaos: workers that are killed at random, for people wanting to see what their run makes of
 // it. Owned by Agent.
 
 #include <boost/asio/io_context.hpp>

@@ -37,7 +37,7 @@ struct ForkReply {
     kResumed,  // As kReady: it is the server of an earlier run, and has imported nothing more.
     kUnfit,    // That server is not used, or this one cannot be saved, for the reason in `text`.
     kSaved,    // It has been saved; `text` is how many modules it has imported.
-    kAbsent,   // What --preload names cannot be imported, `text` says why. Before the others.
+    kAbsent,   // What --preload names cannot be imported, `text` has the reason. Before the others.
   };
   Kind kind = Kind::kRefused;
   std::uint64_t number = 0;

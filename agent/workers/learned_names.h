@@ -16,7 +16,7 @@ namespace ddprun::agent {
 // A list as it is kept:
 //
 //   ddprun preload 2
-//   PROGRAM, for people who read it
+//   PROGRAM, for people that read it
 //   torch             a name, in the order of the imports
 //   !wandb            one that must not be imported before a fork
 //   =OMP_NUM_THREADS  a variable that had changed before an import

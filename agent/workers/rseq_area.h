@@ -31,7 +31,7 @@ struct RseqArea {
     RseqArea area;
     ::syscall(SYS_arch_prctl, kGetFs, &area.address);
     area.address += static_cast<std::uint64_t>(__rseq_offset);
-    // As many bytes as glibc has given, which it does not say.
+    // As many bytes as glibc has given, which it does not report.
     for (unsigned bytes = 32; bytes <= kBytesMax; bytes += 4) {
       if (::syscall(SYS_rseq, area.address, bytes, kUnregister, kSignature) == 0) {
         area.bytes = bytes;

@@ -1,5 +1,5 @@
 #pragma once
-// Messages and records whose fields follow each other without names: see archive.h. The Form says
+// Messages and records whose fields follow each other without names: see archive.h. The Form has
 // where a field ends: Counted, Ended or Binary. Used where bytes are counted, or
 // where a text is what a person or another program reads. Pure.
 

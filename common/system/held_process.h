@@ -27,13 +27,13 @@ inline Failure refused_call(const std::string& doing, const std::string& call,
                        " is needed, or a container's seccomp profile forbids it");
 }
 
-// For who has no pidfd to wait on.
+// For callers without a pidfd to wait on.
 inline constexpr Milliseconds kLookAgain{10};
 
 // Whether this process may have pidfds. Asks once.
 bool has_pidfds();
 
-// None, with errno set, if there is no such process, or as has_pidfds() says.
+// None, with errno set, if there is no such process, or if !has_pidfds().
 UniqueFd open_pidfd(int pid);
 
 // A pidfd or a folder. None, with errno set, if there is no such process.

@@ -19,7 +19,7 @@ bool is_for_guests(std::string_view interface);
 // "10.1.0.0/24"; empty: no network of other machines, such as loopback and what is only of a link.
 std::string subnet_of(const ifaddrs& one);
 
-// What the driver says, in Mbit/s; 0: nothing. A virtual interface invents it.
+// As the driver reports it, in Mbit/s; 0: not at all. A virtual interface invents it.
 std::int64_t link_mbit(const std::string& interface);
 bool is_virtual(const std::string& interface);
 

@@ -102,7 +102,7 @@ class Question : public std::enable_shared_from_this<Question> {
     if (!report->more) finish(text_);
   }
 
-  // A text for a user who gave an endpoint and has a token.
+  // A text for a user that gave an endpoint and has a token.
   Failure explained(const Failure& why) const {
     if (why.code == std::errc::connection_refused) {
       return {why.code, "nothing listens at " + where() + "; is ddprun-rendezvous running there?"};

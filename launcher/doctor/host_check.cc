@@ -239,7 +239,7 @@ void Visit::wait_for_answers(Milliseconds limit) {
 
 // Of several requests, the one with the fastest answer is the most exact.
 void Visit::compare_clock(HostCheck& check) {
-  std::optional<double> doubt;
+  std::optional<double> margin;
   for (int round = 0; round < kClockRounds && check.is_well(); ++round) {
     const std::int64_t sent = doctor::wall_ns();
     check.request({.kind = Kind::kClock});
@@ -247,10 +247,10 @@ void Visit::compare_clock(HostCheck& check) {
     const std::int64_t answered = doctor::wall_ns();
     const auto there = check.facts().get(fact::kWallNs);
     const double half = static_cast<double>(answered - sent) / 2e6;
-    if (!there || (doubt && half >= *doubt)) continue;
-    doubt = half;
+    if (!there || (margin && half >= *margin)) continue;
+    margin = half;
     check.facts().set(fact::kClockOffsetMs, static_cast<double>(*there - sent) / 1e6 - half);
-    check.facts().set(fact::kClockDoubtMs, half);
+    check.facts().set(fact::kClockMarginMs, half);
   }
 }
 

@@ -99,10 +99,10 @@ Rows compare_clocks(const Nodes& nodes, const Need&) {
       continue;
     }
     const double off = *offset - reference;
-    const double doubt = 2 * node.facts.get_or(fact::kClockDoubtMs, 0.0);
-    const bool wrong = std::abs(off) - doubt > kClockMs;
+    const double margin = 2 * node.facts.get_or(fact::kClockMarginMs, 0.0);
+    const bool wrong = std::abs(off) - margin > kClockMs;
     // An offset that the measurement itself may have caused does not count.
-    const bool equal = std::abs(off) <= std::max(doubt, 1.0);
+    const bool equal = std::abs(off) <= std::max(margin, 1.0);
     cells.push_back({equal ? "same" : signed_ms(off), wrong ? Status::kWarn : Status::kOk});
   }
   Row row = row_of("clock", std::move(cells));

@@ -12,7 +12,7 @@ namespace fact {
 inline constexpr Text kHost{"host"};
 inline constexpr Whole kWallNs{"wall_ns"};                // Since 1970.
 inline constexpr Real kClockOffsetMs{"clock_offset_ms"};  // Against the first node.
-inline constexpr Real kClockDoubtMs{"clock_doubt_ms"};    // The offset may be wrong by so much.
+inline constexpr Real kClockMarginMs{"clock_doubt_ms"};   // The offset may be wrong by so much.
 
 }  // namespace fact
 

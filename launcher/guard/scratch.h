@@ -14,7 +14,7 @@ class ScratchFolder {
   enum class Use {
     kFiles,   // Under TMPDIR, or /tmp if that is missing, read-only or full, or in memory.
     kState,   // Rather under XDG_RUNTIME_DIR, which is not cleaned.
-    kMemory,  // Under /dev/shm, or where place_in() says.
+    kMemory,  // Under /dev/shm, or where place_in() chose.
   };
   // `name` and a random number. Creates nothing yet.
   ScratchFolder(const std::string& name, Use use);

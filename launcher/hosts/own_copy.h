@@ -22,7 +22,7 @@ struct OwnCopy {
   std::string archive;
 };
 
-// Made when it is first needed, and shared by all to whom it is being sent.
+// Made when it is first needed, and shared by all that it is being sent to.
 Result<std::shared_ptr<const OwnCopy>> own_copy();
 
 // As `uname -m` prints it: "x86_64".

@@ -485,9 +485,9 @@ Result<Options> read_options(const CommandLine& line, const Environment& environ
   if (line.rest.empty()) {
     return usage("no program given: ddprun [options] PROGRAM [its arguments], see ddprun --help");
   }
-  const bool tells_events = draft->events == Handler::kConsole && !draft->quiet;
+  const bool reports_events = draft->events == Handler::kConsole && !draft->quiet;
   if (draft->quiet) draft->verbosity = Verbosity::kQuiet;
-  if (draft->verbose || tells_events) draft->verbosity = Verbosity::kVerbose;
+  if (draft->verbose || reports_events) draft->verbosity = Verbosity::kVerbose;
   Options options = std::move(*draft);
   options.program = line.rest.front();
   options.program_arguments.assign(line.rest.begin() + 1, line.rest.end());

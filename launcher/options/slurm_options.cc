@@ -158,7 +158,7 @@ std::optional<Failure> contradiction(const SlurmOptions& options, const Options&
                " before it; it can be left out");
 }
 
-// ddprun would say the same, but not before Slurm has started it.
+// ddprun would refuse it as well, but not before Slurm has started it.
 Result<std::optional<PrintAndExit>> check_run(const SlurmOptions& options,
                                               const Environment& environment) {
   if (options.argv.empty()) return std::optional<PrintAndExit>();

@@ -293,7 +293,7 @@ void place_store(const Options& options, const MachineFacts& facts, RendezvousPl
   plan.store_address = reaches_it ? host : own;
 }
 
-// A user who gives this node an address has chosen its network; one may name another for data.
+// A user giving this node an address has chosen its network; one may name another for data.
 bool offers_networks(const Options& options, const MachineFacts& facts,
                      const RendezvousPlan& plan) {
   if (plan.mode == Mode::kStandalone || !plan.others_may_come || options.one_port) return false;

@@ -44,7 +44,7 @@ bool write_script(const UniqueFd& pipe, std::string_view text, TimePoint until) 
       pollfd ready{pipe.get(), POLLOUT, 0};
       poll_until({&ready, 1}, until);
     } else if (n == 0 || errno != EINTR) {
-      return false;  // sbatch has refused its options, and says why.
+      return false;  // sbatch has refused its options, with a reason.
     }
   }
   return true;

@@ -84,7 +84,7 @@ std::vector<std::string> options_of_daemon(const SlurmOptions& options) {
   return shared;
 }
 
-// A job that begins once the job `other` has begun, unless the user has said when.
+// A job that begins once the job `other` has begun, unless the user has set a time.
 void begin_after(const std::string& other, const SlurmOptions& options,
                  std::vector<std::string>& of_sbatch) {
   if (!is_job_number(other)) return;  // A daemon outside Slurm runs already.

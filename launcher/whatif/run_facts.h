@@ -38,7 +38,7 @@ struct RunFacts {
   OutageRate rate() const;
 };
 
-// `text`: an account, or the record of a run that has one. The failure's context says what it is
+// `text`: an account, or the record of a run that has one. The failure's context names what it is
 // not.
 Result<RunFacts> read_run_facts(std::string_view text);
 

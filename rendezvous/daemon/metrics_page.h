@@ -65,7 +65,7 @@ struct ProcessFacts {
 ProcessFacts read_process_facts();
 
 // Posts to the loop now and then and notes how late it runs: the daemon's answer to "is it
-// overloaded". What must only happen while the loop turns, such as telling a watchdog, happens on
+// overloaded". What must only happen while the loop turns, such as feeding a watchdog, happens on
 // its beat.
 struct LagCounts {
   static constexpr std::array<double, 6> kBoundsSeconds = {0.001, 0.005, 0.025, 0.1, 0.5, 2.5};

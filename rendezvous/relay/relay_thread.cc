@@ -24,7 +24,7 @@ namespace {
 using boost::asio::ip::tcp;
 
 constexpr Milliseconds kOwnPortLimit{3'000};
-constexpr Milliseconds kDialLimit{12'000};  // The daemon gives up before, and says why.
+constexpr Milliseconds kDialLimit{12'000};  // The daemon gives up before, with a reason.
 
 // How long a forwarded client waits for its stream: it does not know of it, and cannot try again.
 constexpr auto kForwardLimit = std::chrono::seconds(60);  // While the daemon restarts.

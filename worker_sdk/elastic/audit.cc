@@ -16,7 +16,7 @@ namespace {
 
 // Different for each use, so that what is chosen by one does not depend on another.
 constexpr std::uint64_t kChoiceKey = 0x6175'6469'7431, kAuditorKey = 0x6175'6469'7432,
-                        kVoterKey = 0x6175'6469'7433, kDoubtKey = 0x6175'6469'7434,
+                        kVoterKey = 0x6175'6469'7433, kDiscrepancyKey = 0x6175'6469'7434,
                         kShardKey = 0x6175'6469'7435, kOrderKey = 0x6175'6469'7436;
 
 std::uint64_t number_of(std::uint64_t key, std::int64_t step, int which) {
@@ -40,9 +40,9 @@ std::int64_t per_million_of(const std::string& percent) {
 
 namespace {
 
-// Who audits whom in a step: the ranks in a circle, those of a host side by side, and the auditor
-// is as many places on for all of them. At least as many as the largest host has ranks, which is
-// another host then.
+// The auditor of each rank in a step: the ranks in a circle, those of a host side by side, and the
+// auditor is as many places on for all of them. At least as many as the largest host has ranks,
+// which is another host then.
 class Circle {
  public:
   Circle(std::span<const int> hosts, std::int64_t step)
@@ -129,13 +129,13 @@ int voter_of(std::span<const int> hosts, const Dispute& dispute) {
   return pick(voters, number_of(kVoterKey, dispute.owner, dispute.shard));
 }
 
-std::uint64_t doubt_of(int shard, std::uint64_t hash, bool is_owner) {
-  const std::uint64_t mixed = mix64(number_of(kDoubtKey, shard, 0) ^ hash);
+std::uint64_t discrepancy_of(int shard, std::uint64_t hash, bool is_owner) {
+  const std::uint64_t mixed = mix64(number_of(kDiscrepancyKey, shard, 0) ^ hash);
   return is_owner ? mixed : 0 - mixed;
 }
 
-std::uint64_t doubt_of_state(int rank, int ranks, std::uint64_t hash) {
-  const std::uint64_t mixed = mix64(kDoubtKey ^ hash);
+std::uint64_t discrepancy_of_state(int rank, int ranks, std::uint64_t hash) {
+  const std::uint64_t mixed = mix64(kDiscrepancyKey ^ hash);
   return rank > 0 ? mixed : (0 - mixed) * (static_cast<std::uint64_t>(ranks) - 1);
 }
 

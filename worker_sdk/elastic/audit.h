@@ -46,13 +46,13 @@ int voter_of(std::span<const int> hosts, const Dispute& dispute);
 
 // What a rank adds to the sum of all doubts for a shard that it has computed as its owner, or as
 // its auditor. The two add up to 0 if the hashes are equal.
-std::uint64_t doubt_of(int shard, std::uint64_t hash, bool is_owner);
+std::uint64_t discrepancy_of(int shard, std::uint64_t hash, bool is_owner);
 // For state that is to be equal on all ranks. The doubts of all ranks add up to 0 if it is.
-std::uint64_t doubt_of_state(int rank, int ranks, std::uint64_t hash);
+std::uint64_t discrepancy_of_state(int rank, int ranks, std::uint64_t hash);
 
 enum class Finding {
   kCulprit,     // The voter agrees with one of the two: the other is wrong.
-  kNoTwoAgree,  // Nothing can be said: the arithmetic is not deterministic.
+  kNoTwoAgree,  // No verdict: the arithmetic is not deterministic.
   kPassed,      // Without a voter: the two agree now, and one of them was wrong before.
   kRecurs,      // Without a voter: they differ again.
 };

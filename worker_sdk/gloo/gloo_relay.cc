@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The daemon waits for 10 s for the other node, and says so.
+// The daemon waits for 10 s for the other node, and reports it.
 constexpr milliseconds kRelayAnswerLimit{15'000};
 constexpr milliseconds kRelayLook{100};   // How often a wait checks whether it is to end.
 constexpr milliseconds kRelayPause{500};  // Between two attempts, at most.

@@ -359,7 +359,7 @@ void JobInside::end_shard() {
 std::vector<std::int64_t> JobInside::ballot(Step::State& step) {
   std::vector<std::int64_t> numbers = {step.voted ? (*step.voted ? 1 : 0) : vote(step)};
   const auto worked = Clock::now() - step.began - (GroupInside::spent - step.spent_before);
-  if (is_auditing()) numbers.push_back(static_cast<std::int64_t>(doubt(step)));
+  if (is_auditing()) numbers.push_back(static_cast<std::int64_t>(discrepancy(step)));
   if (!follows_speed()) return numbers;
   numbers.push_back(static_cast<std::int64_t>(division_.fingerprint()));
   const std::size_t paces = numbers.size();
@@ -377,7 +377,7 @@ void JobInside::count(Step::State& step, std::span<const std::int64_t> sums) {
   };
   step.voted = next() != 0;
   step.is_counted = true;
-  const std::uint64_t doubt = is_auditing() ? static_cast<std::uint64_t>(next()) : 0;
+  const std::uint64_t discrepancy = is_auditing() ? static_cast<std::uint64_t>(next()) : 0;
   if (follows_speed()) {
     const auto ranks = static_cast<std::uint64_t>(group_->world_size());
     if (static_cast<std::uint64_t>(next()) != ranks * division_.fingerprint()) {
@@ -389,7 +389,7 @@ void JobInside::count(Step::State& step, std::span<const std::int64_t> sums) {
     }
     step.measured.assign(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(ranks));
   }
-  settle_doubt(step, doubt);
+  settle_discrepancy(step, discrepancy);
 }
 
 GradientSums::Result JobInside::reduce(Step::State& step, GradientSums& sums,

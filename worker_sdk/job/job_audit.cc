@@ -81,16 +81,16 @@ void JobInside::audit(Step::State& step, int shard, std::uint64_t hash) {
 }
 
 // 0 in the sum over all ranks, if there is nothing to find.
-std::uint64_t JobInside::doubt(const Step::State& step) {
+std::uint64_t JobInside::discrepancy(const Step::State& step) {
   const std::vector<int> shards = audited(step);
   if (shards.empty()) return 0;
   const int rank = group_->rank();
-  std::uint64_t sum = doubt_of_state(rank, group_->world_size(), kept_.hash(*group_));
+  std::uint64_t sum = discrepancy_of_state(rank, group_->world_size(), kept_.hash(*group_));
   for (const int shard : shards) {
     const auto found = step.hashes.find(shard);
     if (found == step.hashes.end()) continue;
-    if (owner(step, shard) == rank) sum += doubt_of(shard, found->second, true);
-    if (auditor(step, shard) == rank) sum += doubt_of(shard, found->second, false);
+    if (owner(step, shard) == rank) sum += discrepancy_of(shard, found->second, true);
+    if (auditor(step, shard) == rank) sum += discrepancy_of(shard, found->second, false);
   }
   return sum;
 }
@@ -136,9 +136,9 @@ std::vector<Dispute> JobInside::exchange(const Step::State& step,
   return result;
 }
 
-void JobInside::settle_doubt(const Step::State& step, std::uint64_t doubt) {
+void JobInside::settle_discrepancy(const Step::State& step, std::uint64_t discrepancy) {
   if (!disputes_.empty()) return decide(step);
-  if (doubt == 0) return;
+  if (discrepancy == 0) return;
   require_equal_state(step);
   std::vector<std::uint64_t> votes;
   for (const Dispute& found : exchange(step, votes)) {

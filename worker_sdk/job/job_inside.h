@@ -154,8 +154,8 @@ class JobInside {
   int owner(const Step::State& step, int shard) const;
   int auditor(const Step::State& step, int shard) const;
   int voter(int shard) const;
-  std::uint64_t doubt(const Step::State& step);
-  void settle_doubt(const Step::State& step, std::uint64_t doubt);
+  std::uint64_t discrepancy(const Step::State& step);
+  void settle_discrepancy(const Step::State& step, std::uint64_t discrepancy);
   std::vector<Dispute> exchange(const Step::State& step, std::vector<std::uint64_t>& votes);
   void require_equal_state(const Step::State& step);
   void decide(const Step::State& step);

@@ -127,7 +127,7 @@ std::unique_ptr<JobInside::Replay> JobInside::replay_of_environment() {
   return replay;
 }
 
-// Alone, whatever the surroundings say of ranks.
+// Alone, whatever the environment has of ranks.
 void JobInside::begin_replay() {
   InitOptions options = options_.init;
   options.init_method = "env://";

@@ -54,9 +54,9 @@ std::shared_ptr<void> LossListener::listen(Listener listener) {
   if (notified_) listener(*read_loss(page_));
   const auto at = listeners_.insert(listeners_.end(), std::move(listener));
   if (!notified_) start();
-  return {this, [at](LossListener* ear) {
-            const std::lock_guard ear_lock(ear->mutex_);
-            ear->listeners_.erase(at);
+  return {this, [at](LossListener* listening) {
+            const std::lock_guard other_lock(listening->mutex_);
+            listening->listeners_.erase(at);
           }};
 }
 

@@ -126,19 +126,19 @@ TEST_CASE("Audit: a third host votes; without one the two compute again", "[elas
 }
 
 TEST_CASE("Audit: doubts add up to 0 where results are equal, and only there", "[elastic]") {
-  CHECK(doubt_of(3, 99, true) + doubt_of(3, 99, false) == 0);
-  CHECK(doubt_of(3, 99, true) + doubt_of(3, 98, false) != 0);
+  CHECK(discrepancy_of(3, 99, true) + discrepancy_of(3, 99, false) == 0);
+  CHECK(discrepancy_of(3, 99, true) + discrepancy_of(3, 98, false) != 0);
   // Two shards whose results are exchanged are two that are wrong.
-  CHECK(doubt_of(3, 99, true) + doubt_of(3, 98, false) + doubt_of(4, 98, true) +
-            doubt_of(4, 99, false) !=
+  CHECK(discrepancy_of(3, 99, true) + discrepancy_of(3, 98, false) + discrepancy_of(4, 98, true) +
+            discrepancy_of(4, 99, false) !=
         0);
   const auto sum = [](const std::vector<std::uint64_t>& hashes) {
-    std::uint64_t doubt = 0;
+    std::uint64_t discrepancy = 0;
     const int ranks = static_cast<int>(hashes.size());
     for (int r = 0; r < ranks; ++r) {
-      doubt += doubt_of_state(r, ranks, hashes[static_cast<std::size_t>(r)]);
+      discrepancy += discrepancy_of_state(r, ranks, hashes[static_cast<std::size_t>(r)]);
     }
-    return doubt;
+    return discrepancy;
   };
   CHECK(sum({5, 5, 5, 5}) == 0);
   CHECK(sum({5}) == 0);

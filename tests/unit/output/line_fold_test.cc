@@ -5,7 +5,6 @@
 #include <random>
 #include <vector>
 
-
 namespace ddprun::agent {
 namespace {
 
@@ -148,17 +147,17 @@ TEST_CASE("LineFold: neighbours are ranges", "[line_fold]") {
 }
 
 TEST_CASE("LineFormat: every line is a JSON object, whatever its bytes", "[line_format]") {
-  const Speaker speaker = make_speaker({.hostname = "a\"b",
-                                        .role = "default",
-                                        .rank = 3,
-                                        .local_rank = 1,
-                                        .restart_count = 2,
-                                        .is_stderr = true},
-                                       "[default3]:");
+  const LineOrigin origin = make_line_origin({.hostname = "a\"b",
+                                              .role = "default",
+                                              .rank = 3,
+                                              .local_rank = 1,
+                                              .restart_count = 2,
+                                              .is_stderr = true},
+                                             "[default3]:");
   std::string scratch;
   for (const std::string text :
        {"plain", "", "\"quoted\" \\ \t", "caf\xc3\xa9", "torn \xc3", "\xff\x01 nul"}) {
-    const std::string line = json_before(speaker, 1'700'000'000'000'042)
+    const std::string line = json_before(origin, 1'700'000'000'000'042)
                                  .append(json_text(text, scratch))
                                  .append(json_after(true));
     const auto object = nlohmann::json::parse(line);
@@ -169,7 +168,7 @@ TEST_CASE("LineFormat: every line is a JSON object, whatever its bytes", "[line_
     CHECK(object["time"].dump() == "1700000000.000042");
     if (text == "plain" || text.empty() || text[0] == '"') CHECK(object["line"] == text);
   }
-  const auto folded = nlohmann::json::parse(json_before_folded(speaker, {0, 1}, 0) + "x" +
+  const auto folded = nlohmann::json::parse(json_before_folded(origin, {0, 1}, 0) + "x" +
                                             std::string(json_after(false)));
   CHECK(folded["ranks"] == std::vector<int>{0, 1});
   CHECK(folded["goes_on"] == true);

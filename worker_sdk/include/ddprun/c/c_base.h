@@ -52,7 +52,7 @@ enum {
 };
 typedef int32_t ddprun_type;
 
-/* As ReduceOp in types.h, which says what is defined for which type. */
+/* As ReduceOp in types.h, which lists what is defined for which type. */
 enum {
   DDPRUN_SUM = 0,
   DDPRUN_AVG = 1,

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Threads: one thread at a time may be in a call of a group; a second one gets
-   DDPRUN_BAD_ARGUMENT. Functions without this limit say so. After fork(), the child may only
+   DDPRUN_BAD_ARGUMENT. Functions without this limit are marked. After fork(), the child may only
    destroy the handle; anything else is DDPRUN_BAD_ARGUMENT there. */
 typedef struct ddprun_group ddprun_group;
 typedef struct ddprun_memory ddprun_memory;

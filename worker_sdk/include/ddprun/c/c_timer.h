@@ -30,12 +30,12 @@ ddprun_status ddprun_timer_create(ddprun_timer** timer);
    steps are timed, and their times are exchanged without holding up a rank. `options` may be NULL;
    its backend is ignored. */
 ddprun_status ddprun_timer_join(ddprun_timer* timer, const ddprun_init_options* options);
-/* From the next phase on, times are those of a GPU, as CUDA's events tell them: a phase begins when
-   `stream` (a cudaStream_t; NULL: the default stream) of `device` comes to it. Phases have to be
-   entered with all of the phase before put into the stream, and none of the next. No call waits for
-   the GPU: a step is counted once the GPU has done it, and left out if 128 later ones have ended by
-   then. Call it again for another stream. DDPRUN_UNSUPPORTED where there is no CUDA or no GPU;
-   then times stay the host's. */
+/* From the next phase on, times are those of a GPU, as CUDA's events report them: a phase begins
+   when `stream` (a cudaStream_t; NULL: the default stream) of `device` comes to it. Phases have to
+   be entered with all of the phase before put into the stream, and none of the next. No call waits
+   for the GPU: a step is counted once the GPU has done it, and left out if 128 later ones have
+   ended by then. Call it again for another stream. DDPRUN_UNSUPPORTED where there is no CUDA or no
+   GPU; then times stay the host's. */
 ddprun_status ddprun_timer_use_stream(ddprun_timer* timer, int32_t device, void* stream);
 /* Ends one phase and begins another. */
 ddprun_status ddprun_timer_enter(ddprun_timer* timer, ddprun_phase phase);

@@ -70,7 +70,7 @@ struct JobOptions {
   /// Percent of all shards of all steps that a second rank computes as well, on another host if
   /// there is one. If the two differ, the step is not committed, a third rank decides which of them
   /// is wrong, and that one's run() throws `wrong_result`. Needs a body that passes its results to
-  /// Step::audit(), as ElasticGradients does. Below 0: what DDPRUN_AUDIT says, or 0. The same on
+  /// Step::audit(), as ElasticGradients does. Below 0: the value of DDPRUN_AUDIT, or 0. The same on
   /// all ranks.
   double audit = -1;
   /// If the run has a memory folder (ddprun --memory-folder), the kept state is saved there after
@@ -155,7 +155,7 @@ class Step {
   /// captured anyway.
   void capture(int shard, std::string_view why, std::uint64_t hash = 0);
 
-  /// Ends the step: calls `apply`, which changes the kept state and communicates with nobody. All
+  /// Ends the step: calls `apply`, which changes the kept state and communicates with no rank. All
   /// ranks call it once, after the operations that combine their results. Throws
   /// `membership_changed`, without calling `apply`, if an operation of this step has failed. Within
   /// `apply`, commit() and calls of any group throw `bad_argument`.

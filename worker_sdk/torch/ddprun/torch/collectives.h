@@ -271,7 +271,7 @@ inline void recv(ProcessGroup& group, const at::Tensor& out, int source,
 //   ddprun::torch::all_gather(group, mine, all);
 //
 // Shapes are not sent. Counts of elements may differ between ranks, but for gather and scatter, as
-// process_group.h says. On nccl the tensors of a reduce_scatter are copied into one and must be
+// process_group.h lists. On nccl the tensors of a reduce_scatter are copied into one and must be
 // equal in size.
 
 namespace detail {
