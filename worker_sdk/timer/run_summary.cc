@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/sync_counts.h"
 #include "common/text/figures.h"
@@ -13,48 +15,48 @@
 namespace ddprun::worker_sdk {
 namespace {
 
-std::string seconds(const char* name, std::chrono::nanoseconds value) {
-  char text[96];
-  std::snprintf(text, sizeof text, ", \"%s_s\": %.6f", name,
-                std::chrono::duration<double>(value).count());
-  return text;
+using nlohmann::ordered_json;
+
+// To whole multiples of 1 / `parts`.
+double rounded(double value, double parts) { return std::round(value * parts) / parts; }
+double seconds(std::chrono::nanoseconds d) {
+  return rounded(std::chrono::duration<double>(d).count(), 1e6);
 }
 
-std::string quoted(const std::string& value) {
-  std::string text = "\"";
-  for (const char c : value) {
-    if (c == '"' || c == '\\') text += '\\';
-    text += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return text + '"';
-}
-
-std::string late_json(const std::vector<LateRank>& late) {
-  std::string text;
-  for (const LateRank& rank : late) {
-    text += std::string(text.empty() ? "" : ", ") + "{\"rank\": " + std::to_string(rank.rank) +
-            ", \"steps\": " + std::to_string(rank.counts["steps"]) + seconds("late", rank.time()) +
-            ", \"phase\": \"" + worst_phase(rank.counts) + "\"}";
-  }
-  return ", \"late\": [" + text + "]";
+// A host's name need not be UTF-8.
+std::string text_of(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace
 
 std::string to_json(const RunSummary& summary, const Identity& identity, const std::string& host) {
   const SyncReport& steps = summary.steps;
-  return "{\"rank\": " + std::to_string(identity.rank) +
-         ", \"world_size\": " + std::to_string(identity.world_size) +
-         ", \"restart_count\": " + std::to_string(identity.restart_count) +
-         ", \"host\": " + quoted(host) + ", \"steps\": " + std::to_string(steps.steps) +
-         seconds("startup", summary.startup) + seconds("data", steps.data) +
-         seconds("optimizer", steps.optimizer) + seconds("outside", steps.outside) +
-         seconds("forward", steps.forward) + seconds("backward", steps.backward) +
-         seconds("waiting", steps.waited) +
-         seconds("transfer", steps.exposed - steps.waited - steps.unknown) +
-         seconds("unknown", steps.unknown) + seconds("rest", summary.rest) +
-         ", \"window_steps\": " + std::to_string(summary.window_steps) + late_json(summary.late) +
-         "}\n";
+  ordered_json late = ordered_json::array();
+  for (const LateRank& rank : summary.late) {
+    late.push_back({{"rank", rank.rank},
+                    {"steps", rank.counts["steps"]},
+                    {"late_s", seconds(rank.time())},
+                    {"phase", worst_phase(rank.counts)}});
+  }
+  const ordered_json json = {{"rank", identity.rank},
+                             {"world_size", identity.world_size},
+                             {"restart_count", identity.restart_count},
+                             {"host", host},
+                             {"steps", steps.steps},
+                             {"startup_s", seconds(summary.startup)},
+                             {"data_s", seconds(steps.data)},
+                             {"optimizer_s", seconds(steps.optimizer)},
+                             {"outside_s", seconds(steps.outside)},
+                             {"forward_s", seconds(steps.forward)},
+                             {"backward_s", seconds(steps.backward)},
+                             {"waiting_s", seconds(steps.waited)},
+                             {"transfer_s", seconds(steps.exposed - steps.waited - steps.unknown)},
+                             {"unknown_s", seconds(steps.unknown)},
+                             {"rest_s", seconds(summary.rest)},
+                             {"window_steps", summary.window_steps},
+                             {"late", std::move(late)}};
+  return text_of(json) + "\n";
 }
 
 bool write_whole(const std::string& path, const std::string& text) {
@@ -77,24 +79,44 @@ namespace {
 double us(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 1e3; }
 double ms(std::chrono::nanoseconds d) { return static_cast<double>(d.count()) / 1e6; }
 
-std::string rank_json(const SyncWindow::Rank& r) {
-  return format(R"({"outside_us": %.1f, "data_us": %.1f, "optimizer_us": %.1f, )"
-                R"("forward_us": %.1f, "backward_us": %.1f, )"
-                R"("exposed_us": %.1f, "comm_us": %.1f, "waited_us": %.1f, "blamed": %d})",
-                us(r.outside), us(r.data), us(r.optimizer), us(r.forward), us(r.backward),
-                us(r.exposed), us(r.comm), us(r.waited), r.blamed);
+using nlohmann::ordered_json;
+using worker_sdk::rounded;
+
+double tenths_us(std::chrono::nanoseconds d) { return rounded(us(d), 10); }
+
+ordered_json json_of(const SyncWindow::Rank& r) {
+  return {{"outside_us", tenths_us(r.outside)},
+          {"data_us", tenths_us(r.data)},
+          {"optimizer_us", tenths_us(r.optimizer)},
+          {"forward_us", tenths_us(r.forward)},
+          {"backward_us", tenths_us(r.backward)},
+          {"exposed_us", tenths_us(r.exposed)},
+          {"comm_us", tenths_us(r.comm)},
+          {"waited_us", tenths_us(r.waited)},
+          {"blamed", r.blamed}};
 }
 
-std::string bucket_json(const SyncWindow::Bucket& b) {
-  return format(R"({"bytes": %zu, "transfer_us": %.1f, "algbw_gbs": %.3f, "busbw_gbs": %.3f})",
-                b.bytes, us(b.transfer), b.algbw, b.busbw);
+ordered_json json_of(const SyncWindow::Bucket& b) {
+  return {{"bytes", b.bytes},
+          {"transfer_us", tenths_us(b.transfer)},
+          {"algbw_gbs", rounded(b.algbw, 1000)},
+          {"busbw_gbs", rounded(b.busbw, 1000)}};
 }
 
-std::string straggler_json(const Straggler& s) {
-  return format(R"({"rank": %d, "steps": %d, "late_us": %.1f, "phase": "%s", )"
-                R"("step": %lld, "worst_us": %.1f})",
-                s.rank, s.steps, us(s.late), name_of(s.phase), static_cast<long long>(s.step),
-                us(s.worst));
+ordered_json json_of(const Straggler& s) {
+  return {{"rank", s.rank},
+          {"steps", s.steps},
+          {"late_us", tenths_us(s.late)},
+          {"phase", name_of(s.phase)},
+          {"step", s.step},
+          {"worst_us", tenths_us(s.worst)}};
+}
+
+template <typename Things>
+ordered_json list_of(const Things& things) {
+  ordered_json list = ordered_json::array();
+  for (const auto& thing : things) list.push_back(json_of(thing));
+  return list;
 }
 
 }  // namespace
@@ -139,22 +161,23 @@ std::string to_string(const SyncWindow& w) {
 }
 
 std::string to_json(const SyncWindow& w) {
-  std::string text = format(
-      R"({"first_step": %lld, "steps": %d, "step_us": %.1f, "comm_us": %.1f, "exposed_us": %.1f, )"
-      R"("overlapped_us": %.1f, "waited_us": %.1f, "lost_us": %.1f, "lost_waiting_us": %.1f, )"
-      R"("hidden_us": %.1f, "exposed_p50_us": %.1f, )"
-      R"("exposed_p95_us": %.1f, "exposed_max_us": %.1f, "ranks": [)",
-      static_cast<long long>(w.first_step), w.steps, us(w.step), us(w.comm), us(w.exposed),
-      us(w.overlapped), us(w.waited), us(w.lost), us(w.lost_waiting), us(w.hidden),
-      us(w.exposed_p50), us(w.exposed_p95), us(w.exposed_max));
-  for (std::size_t r = 0; r < w.ranks.size(); ++r) text += (r ? ", " : "") + rank_json(w.ranks[r]);
-  text += "], \"buckets\": [";
-  for (std::size_t b = 0; b < w.buckets.size(); ++b) {
-    text += (b ? ", " : "") + bucket_json(w.buckets[b]);
-  }
-  text += "]";
-  if (w.straggler) text += ", \"straggler\": " + straggler_json(*w.straggler);
-  return text + "}";
+  ordered_json json = {{"first_step", w.first_step},
+                       {"steps", w.steps},
+                       {"step_us", tenths_us(w.step)},
+                       {"comm_us", tenths_us(w.comm)},
+                       {"exposed_us", tenths_us(w.exposed)},
+                       {"overlapped_us", tenths_us(w.overlapped)},
+                       {"waited_us", tenths_us(w.waited)},
+                       {"lost_us", tenths_us(w.lost)},
+                       {"lost_waiting_us", tenths_us(w.lost_waiting)},
+                       {"hidden_us", tenths_us(w.hidden)},
+                       {"exposed_p50_us", tenths_us(w.exposed_p50)},
+                       {"exposed_p95_us", tenths_us(w.exposed_p95)},
+                       {"exposed_max_us", tenths_us(w.exposed_max)},
+                       {"ranks", list_of(w.ranks)},
+                       {"buckets", list_of(w.buckets)}};
+  if (w.straggler) json["straggler"] = json_of(*w.straggler);
+  return json.dump();
 }
 
 }  // namespace ddprun
@@ -176,39 +199,38 @@ class Writer {
   }
 
   void span(int lane, const std::string& label, StepClock::time_point start,
-            std::chrono::nanoseconds duration, const std::string& arguments = "{}") {
-    char times[96];
+            std::chrono::nanoseconds duration, const ordered_json& arguments) {
     const std::chrono::nanoseconds at = start.time_since_epoch() + identity_.wall_clock;
-    std::snprintf(times, sizeof times, "\"ts\": %.3f, \"dur\": %.3f",
-                  static_cast<double>(at.count()) / 1e3,
-                  static_cast<double>(duration.count()) / 1e3);
-    add("{\"ph\": \"X\", \"name\": \"" + label + "\", " + times + ids(lane) +
-        ", \"args\": " + arguments + "}");
+    add({{"ph", "X"},
+         {"name", label},
+         {"ts", static_cast<double>(at.count()) / 1e3},
+         {"dur", static_cast<double>(duration.count()) / 1e3},
+         {"pid", identity_.rank},
+         {"tid", lane},
+         {"args", arguments}});
   }
 
   std::string text() const { return "{\"traceEvents\": [\n" + events_ + "\n]}\n"; }
 
  private:
-  std::string ids(int lane) const {
-    return ", \"pid\": " + std::to_string(identity_.rank) + ", \"tid\": " + std::to_string(lane);
-  }
   void name(const char* what, int lane, const std::string& value) {
-    std::string quoted;
-    for (const char c : value) {
-      if (c == '"' || c == '\\') quoted += '\\';
-      quoted += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-    add(std::string("{\"ph\": \"M\", \"name\": \"") + what + "\"" + ids(lane) +
-        ", \"args\": {\"name\": \"" + quoted + "\"}}");
+    add({{"ph", "M"},
+         {"name", what},
+         {"pid", identity_.rank},
+         {"tid", lane},
+         {"args", {{"name", value}}}});
   }
-  void add(const std::string& event) { events_ += (events_.empty() ? "" : ",\n") + event; }
+  // Each on a line of its own, for those who read it with other tools.
+  void add(const ordered_json& event) {
+    events_ += (events_.empty() ? "" : ",\n") + text_of(event);
+  }
 
   const TraceRank& identity_;
   std::string events_;
 };
 
 void write_step(Writer& out, const StepTimes& step) {
-  const std::string number = "{\"step\": " + std::to_string(step.step) + "}";
+  const ordered_json number = {{"step", step.step}};
   auto at = step.begin;
   const std::pair<const char*, std::chrono::nanoseconds> phases[] = {
       {"outside", step.outside},
@@ -226,8 +248,7 @@ void write_step(Writer& out, const StepTimes& step) {
     if (bucket.comm.count() == 0) continue;
     const std::string label = "bucket " + std::to_string(b);
     out.span(kBucketLane, label, bucket.started, bucket.comm,
-             "{\"step\": " + std::to_string(step.step) +
-                 ", \"bytes\": " + std::to_string(bucket.bytes) + "}");
+             {{"step", step.step}, {"bytes", bucket.bytes}});
     if (bucket.started > bucket.launched) {
       out.span(kWaitingLane, label, bucket.launched, bucket.started - bucket.launched, number);
     }
