@@ -134,6 +134,7 @@ int ConsoleLines::enter(LineOrigin origin) {
 }
 
 void ConsoleLines::leave(int source) {
+  prompt_over(source);
   left_.push_back(source);
   if (fold_) {
     fold_->leave(sources_[static_cast<std::size_t>(source)].rank);
@@ -161,6 +162,18 @@ void ConsoleLines::line(int source, std::string_view text, bool whole) {
 void ConsoleLines::progress(int source, std::string_view text) {
   const LineOrigin& origin = sources_[static_cast<std::size_t>(source)];
   if (options_.format == LineFormat::kText) console_.progress(origin.prefix, text);
+}
+
+void ConsoleLines::prompt(int source, std::string_view text) {
+  if (!shows_progress()) return;
+  prompting_ = source;
+  console_.prompt(sources_[static_cast<std::size_t>(source)].prefix, text);
+}
+
+void ConsoleLines::prompt_over(int source) {
+  if (prompting_ != source) return;
+  prompting_.reset();
+  console_.prompt_over();
 }
 
 void ConsoleLines::show(const std::set<int>& ranks, const LineOrigin& origin, std::string_view text,
@@ -271,8 +284,16 @@ void Console::progress(std::string_view prefix, std::string_view text) {
   progress_at_ = Clock::now();
 }
 
+void Console::prompt(std::string_view prefix, std::string_view text) {
+  if (broken_ || columns_ <= 1) return;
+  prompt_ = std::string(prefix).append(text);
+  queue_.erase_transient();
+  status_shown_ = false;
+}
+
 void Console::show_status(std::string_view text) {
-  if (broken_ || columns_ <= 1 || Clock::now() - progress_at_ < kProgressHolds) return;
+  const bool is_held_off = !prompt_.empty() || Clock::now() - progress_at_ < kProgressHolds;
+  if (broken_ || columns_ <= 1 || is_held_off) return;
   queue_.add_transient({}, text, text.size());
   status_shown_ = true;
   write_out();
@@ -286,6 +307,11 @@ void Console::hide_status() {
 
 void Console::write_out() {
   if (!waiting_ && !write_until_full()) wait_for_room();
+  const bool is_gone = !prompt_.empty() && !queue_.shows_transient();  // Under a later line.
+  if (is_gone && !broken_ && queue_.empty()) {
+    queue_.add_transient({}, prompt_, static_cast<std::size_t>(columns_ - 1));
+    if (!write_until_full()) wait_for_room();
+  }
   note_hold();
 }
 

@@ -80,6 +80,11 @@ class Console {
   void line(std::string_view prefix, std::string_view text, std::string_view suffix = {});
   void progress(std::string_view prefix, std::string_view text);  // Nothing unless a terminal.
 
+  // A line that a worker does not finish, such as a prompt: it stays below all others, in place of
+  // the status, until prompt_over(). Nothing unless a terminal.
+  void prompt(std::string_view prefix, std::string_view text);
+  void prompt_over() { prompt_.clear(); }
+
   // A line below all others, until the next one comes; left out if a worker has a progress bar.
   // `text` fits the terminal. Nothing unless a terminal.
   void show_status(std::string_view text);
@@ -121,6 +126,7 @@ class Console {
   int columns_ = 0;
   bool status_shown_ = false;  // The last transient text is the status.
   TimePoint progress_at_{};    // When a worker last had a progress bar.
+  std::string prompt_;         // Empty: none.
   bool waiting_ = false;
   bool was_holding_ = false;
   bool broken_ = false;
@@ -145,6 +151,8 @@ class ConsoleLines {
   // `whole`: false for a piece of an over-long line that goes on.
   void line(int source, std::string_view text, bool whole);
   void progress(int source, std::string_view text);
+  void prompt(int source, std::string_view text);  // What the stream leaves unfinished.
+  void prompt_over(int source);
 
   void write_out();  // After a batch of lines.
   void close();      // Nothing waits any longer.
@@ -167,9 +175,10 @@ class ConsoleLines {
   std::optional<LineFold> fold_;
   boost::asio::steady_timer timer_;
   std::vector<LineOrigin> sources_;
-  std::vector<int> free_;  // Ids of removed streams, for reuse.
-  std::vector<int> left_;  // Free as soon as none of their lines waits.
-  std::int64_t time_ = 0;  // Of this batch.
+  std::vector<int> free_;         // Ids of removed streams, for reuse.
+  std::vector<int> left_;         // Free as soon as none of their lines waits.
+  std::optional<int> prompting_;  // The stream of the console's prompt.
+  std::int64_t time_ = 0;         // Of this batch.
   std::string scratch_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };

@@ -81,7 +81,7 @@ void WorkerStream::show_prompt_later() {
   prompt_timer_.async_wait(
       [this, size, alive = std::weak_ptr(alive_)](boost::system::error_code ec) {
         if (ec || !alive.lock() || closed() || splitter_.unfinished().size() != size) return;
-        on_progress(splitter_.unfinished());
+        targets_.console->prompt(targets_.source, splitter_.unfinished());
         targets_.console->write_out();
       });
 }
@@ -127,7 +127,10 @@ void WorkerStream::close() {
 void WorkerStream::on_line(std::string_view line) {
   tail_.add(line);
   in_long_line_ = false;
-  if (targets_.console) targets_.console->line(targets_.source, line, /*whole=*/true);
+  if (targets_.console) {
+    targets_.console->prompt_over(targets_.source);
+    targets_.console->line(targets_.source, line, /*whole=*/true);
+  }
   if (targets_.console && targets_.shown) last_shown_ = ++*targets_.shown;
   if (targets_.filtered) duplicate(line);
 }
@@ -135,12 +138,17 @@ void WorkerStream::on_line(std::string_view line) {
 void WorkerStream::on_piece(std::string_view piece) {
   // The middle of a line of many pieces would drive out its beginning.
   if (!std::exchange(in_long_line_, true)) tail_.add(piece);
-  if (targets_.console) targets_.console->line(targets_.source, piece, /*whole=*/false);
+  if (targets_.console) {
+    targets_.console->prompt_over(targets_.source);
+    targets_.console->line(targets_.source, piece, /*whole=*/false);
+  }
   if (targets_.filtered) duplicate(piece);
 }
 
 void WorkerStream::on_progress(std::string_view state) {
-  if (targets_.console) targets_.console->progress(targets_.source, state);
+  if (!targets_.console) return;
+  targets_.console->prompt_over(targets_.source);
+  targets_.console->progress(targets_.source, state);
 }
 
 void WorkerStream::duplicate(std::string_view line) {

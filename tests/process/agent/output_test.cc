@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -77,6 +78,10 @@ struct Stage {
 
   void spawn(int local_rank, std::vector<std::string> arguments, int rank = -1) {
     arguments.insert(arguments.begin(), kWorker);
+    spawn_program(local_rank, std::move(arguments), rank);
+  }
+
+  void spawn_program(int local_rank, std::vector<std::string> arguments, int rank = -1) {
     const WorkerEnds ends = output->open({local_rank, rank < 0 ? local_rank : rank, 0}).value();
     host.spawn({local_rank,
                 std::move(arguments),
@@ -310,6 +315,64 @@ TEST_CASE("Output: on a terminal progress is one line that the next one overwrit
         "\r\x1b[K[default0]:20% and \r\x1b[K[default0]:20% and more than fits\r\n");
   // What waits behind lines would be out of date when it is seen.
   CHECK(on_terminal("line\n10%\r20%\rend\n") == "[default0]:line\r\n[default0]:end\r\n");
+}
+
+// Our terminal, and what it has received.
+class Terminal {
+ public:
+  Terminal() : main_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK)) {
+    REQUIRE((main_ && ::grantpt(main_.get()) == 0 && ::unlockpt(main_.get()) == 0));
+    fd_.reset(::open(::ptsname(main_.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+    const winsize size{25, 40, 0, 0};
+    ::ioctl(fd_.get(), TIOCSWINSZ, &size);
+  }
+  int fd() const { return fd_.get(); }
+  const std::string& seen() {
+    char block[4096];
+    for (ssize_t n = 0; (n = ::read(main_.get(), block, sizeof block)) > 0;) {
+      seen_.append(block, static_cast<std::size_t>(n));
+    }
+    return seen_;
+  }
+
+ private:
+  UniqueFd main_, fd_;
+  std::string seen_;
+};
+
+TEST_CASE("Output: a prompt stays below all other lines until it is answered", "[output]") {
+  const fs::path folder = fs::temp_directory_path() / ("output_test_" + random_hex(8));
+  fs::create_directories(folder);
+  const std::string answer = folder / "answer";
+  REQUIRE(::mkfifo(answer.c_str(), 0600) == 0);
+  Terminal terminal;
+  OutputOptions options;
+  options.stdout_fd = options.stderr_fd = terminal.fd();
+  Stage stage(std::move(options));
+  const auto until = [&](const std::string& text) {
+    const auto limit = std::chrono::steady_clock::now() + 60s;
+    while (terminal.seen().find(text) == std::string::npos) {
+      if (std::chrono::steady_clock::now() > limit) return false;
+      stage.loop.run_one_for(10ms);
+    }
+    return true;
+  };
+
+  const std::string asks = "printf 'ask> '; read -r _ < " + answer + "; echo done";
+  stage.spawn_program(0, {"/bin/sh", "-c", asks});
+  CHECK(until("[default0]:ask> "));
+  stage.output->show_status("status");
+  stage.spawn(1, {"write", "other\n"});
+  CHECK(until("\r\x1b[K[default1]:other\r\n\r\x1b[K[default0]:ask> "));
+  stage.output->show_status("status");
+  CHECK(terminal.seen().find("status") == std::string::npos);
+
+  UniqueFd(::open(answer.c_str(), O_WRONLY | O_CLOEXEC));
+  CHECK(until("\r\x1b[K[default0]:ask> done\r\n"));
+  stage.output->show_status("status");
+  CHECK(until("status"));
+  CHECK(stage.run(2));
+  fs::remove_all(folder);
 }
 
 TEST_CASE("Output: the shared description of standard output stays blocking", "[output]") {
