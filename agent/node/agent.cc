@@ -282,6 +282,7 @@ bool Agent::hold(const rendezvous::DaemonMessage& message) {
     const bool ends_wait = !std::holds_alternative<rendezvous::Alive>(message) &&
                            !std::holds_alternative<rendezvous::Waiting>(message) &&
                            !std::holds_alternative<rendezvous::Account>(message);
+    if (held_ && ends_wait) drop_if_over(message);
     if (held_ && ends_wait) release_now();
     return false;
   }
@@ -313,6 +314,17 @@ bool Agent::hold(const rendezvous::DaemonMessage& message) {
     waiting_.show("importing modules for the workers", preload_timer_.expiry() - Clock::now());
   }
   return true;
+}
+
+// A round that has ended before its workers could be started here: they are not started only to be
+// stopped. The supervisor answers as if it had never received the order, and those of the next
+// round wait for their modules like first ones.
+void Agent::drop_if_over(const rendezvous::DaemonMessage& message) {
+  const auto* assign = std::get_if<rendezvous::Assign>(&*held_);
+  const auto* stop = std::get_if<rendezvous::StopRound>(&message);
+  if (!assign || !stop || stop->round != assign->seat.round || awaits_fill_) return;
+  held_.reset();
+  log::info(stop->reason + ", before the workers of this node were started");
 }
 
 void Agent::limit_fill() {

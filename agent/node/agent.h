@@ -172,6 +172,7 @@ class Agent {
   // agent.cc: the process that copies this node's memory folder.
   void open_memory();
   bool hold(const rendezvous::DaemonMessage& message);
+  void drop_if_over(const rendezvous::DaemonMessage& message);
   void limit_fill();
   void filled();
   void release();

@@ -420,6 +420,29 @@ class Faults(PreloadCase):
                                  self.write("ends.py", "import sys; sys.exit(3)"), modules="slow", code=3)
         self.assertIn("exited with 3", job.err())
 
+    def test_no_worker_is_started_for_a_round_that_ends_while_its_server_imports(self):
+        """Neither cold, nor to be stopped at once: those of the next round wait for the imports."""
+        self.write("slow.py", """
+            import contextlib, os
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(os.environ["D"] + "/slow")  # One of the two servers.
+                with open(os.environ["D"] + "/imports") as file:
+                    file.read(1)
+            """, "library")
+        imports = self.gate("imports")
+        script = self.write("again.py", """
+            import os, sys
+            count = os.environ["TORCHELASTIC_RESTART_COUNT"]
+            print("round", count, "slow" in sys.modules, flush=True)
+            sys.exit(3 if count == "0" else 0)
+            """)
+        job = self.start_preloaded("--local-nodes", "2", "--max-restarts", "1", script, modules="slow")
+        job.wait_for("exited with 3, before the workers of this node were started")
+        imports.open()
+        self.finish(job)
+        self.assert_preloaded(job)
+        self.assertEqual(sorted(re.findall(r"round \d \w+", job.out())), ["round 0 True", "round 1 True", "round 1 True"])
+
     def test_a_run_that_is_stopped_while_its_server_imports(self):
         self.write("slow.py", "import os; os.mkdir(os.environ['D'] + '/slow'); os.read(os.pipe()[0], 1)", "library")
         job = self.start_preloaded(self.write("here.py", "print('here')"), modules="slow")
