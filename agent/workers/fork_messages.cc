@@ -19,8 +19,8 @@ constexpr std::array<std::string_view, 5> kPrefixesOfRanks = {"GROUP_", "ROLE_",
                                                               "DDPRUN_", "NCCL_RAS_"};
 constexpr std::size_t kTextMax = 400;  // Columns of a reason.
 constexpr const char* kReply = "a reply of the fork server";
-constexpr std::array<std::string_view, 8> kReplies = {"ready",   "refused", "forked", "cold",
-                                                      "resumed", "unfit",   "saved",  "absent"};
+constexpr std::array<std::string_view, 9> kReplies = {
+    "ready", "refused", "forked", "cold", "resumed", "unfit", "saved", "absent", "failed"};
 // Of a login or a terminal, and the folder, which is compared by itself.
 constexpr std::array<std::string_view, 12> kNamesOfSessions = {
     "_",       "SHLVL", "PWD", "OLDPWD",    "SSH_CLIENT",     "SSH_CONNECTION",

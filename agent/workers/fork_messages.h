@@ -38,6 +38,7 @@ struct ForkReply {
     kUnfit,    // That server is not used, or this one cannot be saved, for the reason in `text`.
     kSaved,    // It has been saved; `text` is how many modules it has imported.
     kAbsent,   // What --preload names cannot be imported, `text` has the reason. Before the others.
+    kFailed,   // As its end, which follows: `text` is that of an exception in the server itself.
   };
   Kind kind = Kind::kRefused;
   std::uint64_t number = 0;

@@ -166,6 +166,7 @@ void ForkServer::take(const ForkReply& reply) {
     tries_saved_ = false;  // That is about the program.
     return end(reply.text);
   }
+  if (reply.kind == Kind::kFailed) return end(reply.text);
   const bool loads = state_ == State::kLoading;
   if (loads && reply.kind == Kind::kAbsent) {
     if (on_absent) on_absent(reply.text);
@@ -278,6 +279,7 @@ Result<SpawnedProcess> ForkServer::fork(const WorkerSpec& spec, const WorkerEnds
     return cold(why);
   };
   if (!reply) return give_up(reply.error().context);
+  if (reply->kind == ForkReply::Kind::kFailed) return give_up(reply->text);
   if (reply->number != requests_) return give_up("the fork server has answered another request");
   if (reply->kind == ForkReply::Kind::kCold) return cold(reply->text);
   if (reply->kind != ForkReply::Kind::kForked)
@@ -304,6 +306,7 @@ Result<int> ForkServer::save(int file) {
   if (!send_file("keep", file)) return give_up("the fork server takes no requests");
   const auto reply = reply_within(kSaveLimit);
   if (!reply) return give_up(reply.error().context);
+  if (reply->kind == ForkReply::Kind::kFailed) return give_up(reply->text);
   if (reply->kind == ForkReply::Kind::kUnfit) return cold(reply->text);
   if (reply->kind == ForkReply::Kind::kSaved) return std::atoi(reply->text.c_str());
   return give_up("the fork server has sent a message that was not expected");

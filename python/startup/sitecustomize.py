@@ -12,6 +12,9 @@ import importlib.util
 import os
 import sys
 
+_CHANNEL = 3  # To the agent of a fork server: ddprun_preload/_channel.py.
+_TEXT_MAX = 2000
+
 
 def _step_aside():
     """Take our folder off the paths, and our variables out of the environment: return those."""
@@ -73,10 +76,17 @@ def _take_notes(path, is_whole):
 
 def _serve(modules, of_ranks, path_of_list):
     """Be the fork server; return in workers only. The program must not run in the server itself."""
+    why = "is too old: a fork server needs Python 3.8"
     try:
-        _load_hidden()
-        _load("ddprun_preload").serve(3, modules, of_ranks, path_of_list)
-    except BaseException:
+        if sys.version_info >= (3, 8):
+            _load_hidden()
+            return _load("ddprun_preload").serve(_CHANNEL, modules, of_ranks, path_of_list)
+    except BaseException as error:
+        why = "cannot be a fork server: " + repr(error)
+    try:
+        text = f"failed\0{sys.executable} (Python {sys.version.split()[0]}) {why}"
+        os.write(_CHANNEL, text[:_TEXT_MAX].encode("utf-8", "replace") + b"\0")
+    finally:
         os._exit(1)
 
 

@@ -1,12 +1,15 @@
 """ddprun --preload: workers that are forked from a process that has imported, and cannot be told from others."""
 
+import glob
 import importlib
 import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import stat
+import subprocess
 import sys
 import textwrap
 import zipfile
@@ -48,7 +51,7 @@ facts = {
     "environ": dict(os.environ), "shown": sorted(read("environ").split("\\0")), "cwd": os.getcwd(),
     "leads": [os.getpid() == os.getpgrp(), os.getpid() == os.getsid(0)], "umask": os.umask(0o22),
     "parent": open(f"/proc/{os.getppid()}/comm").read(), "death_signal": death_signal.value,
-    "signals": [str(signal.getsignal(n)) for n in signal.valid_signals()],
+    "signals": [str(signal.getsignal(n)) for n in sorted(signal.Signals)],
     "mask": [str(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
     "status": {n: status()[n] for n in "SigIgn SigCgt SigBlk ShdPnd NoNewPrivs Seccomp Threads Uid Gid Groups".split()},
     "limits": [resource.getrlimit(getattr(resource, n)) for n in dir(resource) if n.startswith("RLIMIT_")],
@@ -56,7 +59,7 @@ facts = {
     "files": sorted((n, os.readlink("/proc/self/fd/" + n).split(":")[0]) for n in os.listdir("/proc/self/fd")
                     if os.path.exists("/proc/self/fd/" + n)),
     "inherited": [os.get_inheritable(n) for n in (0, 1, 2)], "cgroup": read("cgroup").count("\\n"),
-    "streams": [[s.name, s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty()]
+    "streams": [[s.name, s.encoding, s.errors, s.line_buffering, getattr(s, "write_through", None), s.isatty()]
                 for s in (sys.stdin, sys.stdout, sys.stderr)],
 }
 with open(os.path.join(os.environ["D"], "facts." + os.environ["RANK"]), "w") as file:
@@ -351,6 +354,19 @@ class Faults(PreloadCase):
         job = self.hit_server(signal.SIGKILL)
         self.assertIn("rank 0 (local rank 0) is started cold: the fork server has ended", job.err())
 
+    def test_a_server_that_fails_gives_its_reason(self):
+        for function, when in (("listdir", "while it inspects itself"), ("path.realpath", "at the first request")):
+            with self.subTest(when):
+                self.write("lib_breaks.py", f"""
+                    import os
+                    def {function.rpartition(".")[2]}(*_):
+                        raise RuntimeError("no such luck")
+                    os.{function} = {function.rpartition(".")[2]}
+                    """, "library")
+                job = self.run_preloaded(self.write("here.py", "print('here')"), modules="lib_breaks")
+                self.assertIn("is started cold: the fork server has failed: RuntimeError('no such luck')", job.err())
+                self.assertIn("here", job.out())
+
     def test_a_server_that_is_stopped(self):
         job = self.hit_server(signal.SIGSTOP)
         self.assertRegex(job.err(), r"rank 0 \(local rank 0\) is started cold: the fork server (was stopped by SIGSTOP|"
@@ -485,6 +501,45 @@ class Faults(PreloadCase):
         job = self.run_preloaded("--no-python", "/bin/echo", "hello")
         self.assertIn("hello", job.out())
         self.assertIn("the program is not run by Python", job.err())
+
+
+class Interpreters(FactsCase):
+    """Each Python of this machine serves, or is named as too old."""
+
+    OLDEST = (3, 8)
+
+    @staticmethod
+    def others():
+        """By version; those of pyenv are not on PATH."""
+        of_pyenv = os.path.join(os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv")), "versions/*/bin/python3")
+        paths = [*glob.glob(of_pyenv), *filter(None, (shutil.which(f"python3.{minor}") for minor in range(6, 30)))]
+        text = "import sys; print(*sys.version_info[:2]); print(sys.executable)"
+        found = {}
+        for path in paths:
+            done = subprocess.run([path, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+            if done.returncode == 0:
+                numbers, executable = done.stdout.splitlines()
+                found[tuple(int(number) for number in numbers.split())] = executable
+        found.pop(sys.version_info[:2], None)
+        return found
+
+    def test_each_other_one(self):
+        others = self.others()
+        if not others:
+            self.skipTest("no other Python is here")
+        script = self.write("facts.py", FACTS)
+        for version, path in sorted(others.items()):
+            with self.subTest(path):
+                env = {"PYTHON_EXEC": path}
+                self.finish(self.start(script, "1", env=self.environment(**env), cwd=self.path("job")))
+                _, cold = self.facts()
+                job = self.run_preloaded(script, "1", env=env)
+                is_preloaded, forked = self.facts()
+                self.assertEqual(forked, cold)
+                self.assertEqual(is_preloaded, version >= self.OLDEST, job.text())
+                if version < self.OLDEST:
+                    self.assertRegex(job.err(), rf"is started cold: {re.escape(path)} \(Python 3\.[\d.]+\) is too old: "
+                                                r"a fork server needs Python 3\.8")
 
 
 class Modules(PreloadCase):

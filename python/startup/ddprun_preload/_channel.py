@@ -92,6 +92,9 @@ class Channel:
     def refuse(self, why: str) -> None:
         self._send("refused", why[:_REPLY_MAX])
 
+    def failed(self, error: BaseException) -> None:
+        self._send("failed", f"the fork server has failed: {error!r}"[:_REPLY_MAX])
+
     def forked(self, number: int, pid: int) -> None:
         self._send("forked", str(number), str(pid))
 

@@ -19,7 +19,7 @@ import signal
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _kernel, _modules, _notes
 from ._channel import Request
@@ -33,7 +33,8 @@ _PROBE = "ddprun_preload_probe"
 _OWN_DESCRIPTORS = range(4)  # Standard input, output and error, and the link.
 _ENDS_OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # It ignores them as it starts.
 
-Place = tuple[str, str]  # Where a module was found, and by what kind of loader.
+if TYPE_CHECKING:
+    Place = tuple[str, str]  # Where a module was found, and by what kind of loader.
 
 
 class _Unused(list):  # type: ignore[type-arg]

@@ -13,7 +13,7 @@ import os
 import site
 import struct
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _libraries
 
@@ -25,10 +25,11 @@ _SIZES = struct.Struct("=QQ")  # Of the conditions, and where the process begins
 _CONDITIONS_MAX = 16 << 20
 _PAGE = 4096
 
-State = tuple[int, int]  # Nanoseconds of the last change, bytes.
+if TYPE_CHECKING:
+    State = tuple[int, int]  # Nanoseconds of the last change, bytes.
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)
 def functions() -> Any:
     """Return the library with what Python has no functions for."""
     library = ctypes.PyDLL(_LIBRARY)

@@ -257,14 +257,14 @@ class _Server:
 
 def serve(descriptor: int, wanted: str, of_ranks: str, path_of_list: str) -> None:
     """Be the fork server at this end of the agent's channel. Return in workers only."""
+    server = _Server(descriptor, wanted, of_ranks, path_of_list)
     try:
-        server = _Server(descriptor, wanted, of_ranks, path_of_list)
         server.prepare()
         while not server.serve_once():
             pass
     except BaseException as error:
         # This process must not be mistaken for a worker, nor run the program.
         try:
-            os.write(2, f"ddprun: preload: {error!r}\n".encode())
+            server.channel.failed(error)
         finally:
             os._exit(_EXIT_FAILED)

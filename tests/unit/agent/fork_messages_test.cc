@@ -44,6 +44,8 @@ TEST_CASE("each kind of reply is read") {
         ForkReply{.kind = Kind::kSaved, .text = "120"});
   CHECK(decode_fork_reply("absent\0nunpy\0"s).value() ==
         ForkReply{.kind = Kind::kAbsent, .text = "nunpy"});
+  CHECK(decode_fork_reply("failed\0the fork server has failed\0"s).value() ==
+        ForkReply{.kind = Kind::kFailed, .text = "the fork server has failed"});
 }
 
 TEST_CASE("what is no reply is refused") {
