@@ -107,6 +107,24 @@ class Jobs(ElasticCase):
         self.assertRegex(job.out(), "starts of 5 processes, preloaded, on average: spawn .*, imports .*, rendezvous .*")
         self.assertEqual(job.err().count("the other workers continue"), 2, job.text())
 
+    def test_spares_are_forks_with_preload(self):
+        waits = """
+            dies, until = die, time.monotonic() + 60
+            def die(where, step):
+                while step.number == 3 and sum(name.startswith("once.ready") for name in os.listdir(D)) < FULL + 1:
+                    if time.monotonic() > until:
+                        raise TimeoutError(f"no spare is ready: {D} has {sorted(os.listdir(D))}")
+                    time.sleep(0.01)
+                dies(where, step)
+            """
+        job = self.ended(TRAIN, waits, "print('preloaded', 'xml.dom.minidom' in sys.modules, flush=True)\n", MAIN,
+                         env={"DIE": "begin:3:1"}, options=("--max-restarts", "9", "--spares", "1", "--preload", "xml.dom.minidom"))
+        self.assert_right(job)
+        self.assertIn("a spare takes its seat", job.err())
+        found = self.said(job, "preloaded .*")
+        self.assertGreaterEqual(len(found), 4, job.text())
+        self.assertEqual(set(found), {"preloaded True"}, job.text())
+
     def test_all_but_one_die_at_once(self):
         self.assert_right(self.ended(TRAIN, MAIN, env={"DIE": "begin:9:1 begin:9:2"}), 5)
 

@@ -68,6 +68,20 @@ class Launch(package_case.PackageCase):
                               cwd=self.dir, capture_output=True, text=True, timeout=2 * ddprun_case.PATIENCE, check=False)
         self.assertEqual(done.stdout.splitlines(), ["[(False, '0'), (False, '1')]", "[(True, '0'), (True, '1')]"], done.stderr)
 
+    def test_a_second_launch_from_a_notebook_forks_its_ranks(self):
+        os.mkdir(self.path("site"))
+        with open(self.path("site/works.py"), "w", encoding="utf-8") as file:
+            file.write("import sys\ndef work():\n    before = 'wsgiref.util' in sys.modules\n    import wsgiref.util\n"
+                       "    return before\n")
+        code = """
+            import ddprun, works
+            for _ in range(2):
+                print(ddprun.launch(works.work, nproc=2, options=("--preload", "auto")))
+        """
+        done = package_case.run_python(code, XDG_CACHE_HOME=self.path("cache"),
+                                       PYTHONPATH=package_case.PACKAGE + os.pathsep + self.path("site"))
+        self.assertEqual(done.stdout.splitlines(), ["[False, False]", "[True, True]"], done.stdout + done.stderr)
+
     def test_launch_from_a_notebook(self):
         """Whatever of a notebook the call refers to, it is taken by value, or refused before a process starts."""
         code = """
