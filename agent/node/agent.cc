@@ -17,6 +17,7 @@
 
 #include "agent/health/death_evidence.h"
 #include "agent/node/reach.h"
+#include "agent/process/proc_file.h"
 #include "agent/supervisor/supervisor.h"
 #include "agent/workers/child_start.h"
 #include "common/assert.h"
@@ -35,8 +36,10 @@ using namespace std::chrono_literals;
 // How often the daemon gets what the workers' sync timers count.
 constexpr auto kSyncEvery = 5s;
 constexpr auto kHeldBack = 1s;
-constexpr auto kFillLimit = 20s;       // For a sign of life while a memory folder is filled.
-constexpr auto kPreloadLimit = 30s;    // A slower import is not waited for before the first start.
+constexpr auto kFillLimit = 20s;  // For a sign of life while a memory folder is filled.
+// The first workers wait so long for the imports of the fork server, and for longer while it uses
+// the processor: cold workers would import side by side, and take longer still.
+constexpr auto kPreloadLimit = 30s, kSlowPreloadLimit = 120s;
 constexpr auto kStallQueryLimit = 5s;  // Where the workers are; most answer within milliseconds.
 
 std::string seat_text(const rendezvous::Seat& s) {
@@ -144,10 +147,19 @@ void Agent::preload() {
     return log::info("preload: workers are started cold: " + begun.error().context);
   }
   awaits_imports_ = true;
-  preload_timer_.expires_after(
-      std::min<Duration>(kPreloadLimit, options_.supervision.connect_limit / 4));
-  preload_timer_.async_wait([this](const boost::system::error_code& ec) {
-    if (!ec) preloaded();
+  const Duration limit = options_.supervision.connect_limit;
+  imports_end_ = Clock::now() + std::min<Duration>(kSlowPreloadLimit, limit / 4);
+  await_imports(std::min<Duration>(kPreloadLimit, limit / 16) / 2);
+}
+
+// Ends after two looks at a server that is idle.
+void Agent::await_imports(Duration time) {
+  preload_timer_.expires_after(time);
+  preload_timer_.async_wait([this, time](const boost::system::error_code& ec) {
+    if (ec) return;
+    const std::uint64_t ran = read_proc_stat(processes_.fork_server().pid()).ran;
+    const bool goes_on = std::exchange(imports_ran_, ran) < ran && Clock::now() < imports_end_;
+    goes_on ? await_imports(time) : preloaded();
   });
 }
 
@@ -311,7 +323,7 @@ bool Agent::hold(const rendezvous::DaemonMessage& message) {
                       assign->seat.fill->from.host,
                   kFillLimit);
   } else if (waiting_.on_terminal()) {
-    waiting_.show("importing modules for the workers", preload_timer_.expiry() - Clock::now());
+    waiting_.show("importing modules for the workers", imports_end_ - Clock::now());
   }
   return true;
 }

@@ -146,6 +146,7 @@ class Agent {
   void connect();
   void preload();
   Result<void> start_fork_server();
+  void await_imports(Duration time);
   void preloaded();
   void renew_fork_server(std::size_t learned);
   bool may_start_again() const;
@@ -341,7 +342,9 @@ class Agent {
   ImportNotes imports_;
   int renewals_left_ = 3;                // Of the fork server.
   std::optional<TimePoint> held_since_;  // Until the workers of that order are started.
-  bool awaits_imports_ = false;          // The first workers wait for it.
+  bool awaits_imports_ = false;          // The first workers wait for it,
+  TimePoint imports_end_{};              // at most until then.
+  std::uint64_t imports_ran_ = 0;        // ProcStat::ran of the fork server, at the last look.
   bool reported_cold_ = false;           // Why workers are not forks.
   KeptServer kept_;
   SentSignals sent_;

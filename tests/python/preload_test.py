@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import time
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -424,6 +425,18 @@ class Faults(PreloadCase):
         gate.open()
         self.finish(job)
         self.assertEqual(re.findall("preloaded (True|False)", job.out()), ["False", "True"], job.text())
+
+    def test_a_server_that_goes_on_computing_is_waited_for_longer(self):
+        self.write("slow.py", """
+            import os, time
+            while time.monotonic() < float(os.environ["UNTIL"]):
+                pass
+            """, "library")
+        # More than a sixteenth of join_timeout, and less than a quarter.
+        job = self.run_preloaded("--rdzv-conf", "join_timeout=80", self.write("here.py", "import sys; print('slow' in sys.modules)"),
+                                 modules="slow", env={"UNTIL": str(time.monotonic() + 6.5)})
+        self.assert_preloaded(job)
+        self.assertIn("True", job.out())
 
     def test_another_node_ends_the_run_while_a_server_imports(self):
         self.write("slow.py", """
