@@ -247,7 +247,7 @@ def main(workers, **options):
                     return x[index], index
             load = ShardLoader(Counted(), batches)
             begun = []
-            load._loader.sampler.__class__.__iter__ = lambda sampler: begun.append(1) or sampler._loader._wishes()
+            load._loader.sampler.__class__.__iter__ = lambda sampler: begun.append(1) or sampler._loader._requests()
             ranges = [range(0, 3), range(0, 4), range(0, 4), range(1, 4), range(2, 5), range(2, 4), range(1, 6)]
             for step, mine in enumerate(ranges):
                 for number in [*mine, (mine.stop + 1) % 6]:  # The last one is audited, or this rank's.
