@@ -107,10 +107,10 @@ void GlooPair::move_to(const PortRange& ports) {
     UniqueFd socket = gloo_listener(address, size);
     if (!socket && errno == EADDRINUSE) continue;
     if (!socket) throw_system(std::string("listening: ") + std::strerror(errno));
-    device_->unregisterDescriptor(fd_, this);
-    ::close(std::exchange(fd_, socket.release()));
-    self_ = gloo::transport::tcp::Address::fromSockName(fd_);
-    device_->registerDescriptor(fd_, EPOLLIN, this);
+    replace_descriptor(std::move(socket), [this] {
+      self_ = gloo::transport::tcp::Address::fromSockName(fd_);
+      device_->registerDescriptor(fd_, EPOLLIN, this);
+    });
     return;
   }
   throw_system("each port of " + std::string(kPortRangeVariable) + "=" + ports.text() +
@@ -120,10 +120,22 @@ void GlooPair::move_to(const PortRange& ports) {
 void GlooPair::adopt(UniqueFd socket) {
   const std::lock_guard lock(m_);
   throwIfException();
+  is_client_ = true;
+  replace_descriptor(std::move(socket), [this] { handleConnected(); });
+}
+
+// The lock is held. `enter` puts the new descriptor into Gloo's loop. If that fails, for example
+// because the peer is gone, it is closed here: the base's destructor would remove it from the loop,
+// which has not got it, and end the process by that.
+void GlooPair::replace_descriptor(UniqueFd socket, const std::function<void()>& enter) {
   device_->unregisterDescriptor(fd_, this);
   ::close(std::exchange(fd_, socket.release()));
-  is_client_ = true;
-  handleConnected();
+  try {
+    enter();
+  } catch (const std::exception& error) {
+    give_up(error.what());
+    throwIfException();
+  }
 }
 
 void GlooPair::await_peer() {

@@ -9,6 +9,7 @@
 #include <gloo/transport/tcp/pair.h>
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -77,6 +78,7 @@ class GlooPair final : public gloo::transport::tcp::Pair {
   void await_peer();
 
  private:
+  void replace_descriptor(UniqueFd socket, const std::function<void()>& enter);
   void give_up(const char* why);
 };
 

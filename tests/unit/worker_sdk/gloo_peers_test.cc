@@ -15,6 +15,7 @@
 #include <catch2/catch.hpp>
 #include <future>
 #include <mutex>
+#include <utility>
 
 #include "common/system/descriptors.h"
 
@@ -94,6 +95,13 @@ TEST_CASE("Gloo peers: one that is gone when its connection is accepted is an er
     REQUIRE(::setsockopt(peer.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0);
   }
   CHECK_THROWS_WITH(mesh.accept(),
+                    Contains("Gloo gave up a connection") && Contains("getpeername"));
+}
+
+TEST_CASE("Gloo peers: one that is gone when its connection is adopted is an error of that pair") {
+  const HalfMesh mesh;
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));  // As one that was reset.
+  CHECK_THROWS_WITH(static_cast<GlooPair*>(mesh.pair)->adopt(std::move(socket)),
                     Contains("Gloo gave up a connection") && Contains("getpeername"));
 }
 
