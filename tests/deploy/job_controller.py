@@ -28,7 +28,7 @@ class JobController:
         self.limit = spec.get("backoffLimit", 6 if self.per_index is None else None)
         self.rules = spec.get("podFailurePolicy", {}).get("rules", [])
         self.suspended = spec.get("suspend", False)
-        self.active, self.ending = set(), set()  # Indexes whose pod is there; those of them that were told to end.
+        self.active, self.ending = set(), set()  # Indexes whose pod is there; those of them that have received SIGTERM.
         self.succeeded, self.failed_indexes = set(), set()
         self.failures = {}  # How many of the attempts of each index count.
         self.ignored = 0
@@ -62,7 +62,7 @@ class JobController:
             return [End(index) for index in last]
         if self.condition:
             return []
-        # A pod that was told to end keeps its place until it is gone (podReplacementPolicy: Failed).
+        # A pod that has received SIGTERM keeps its place until it is gone (podReplacementPolicy: Failed).
         free = [i for i in range(self.completions) if i not in self.active | self.succeeded | self.failed_indexes]
         started = free[:max(0, wanted - len(self.active))]
         self.active.update(started)
